@@ -1,0 +1,51 @@
+"""`mem`: the command line. Every command is imported only when it is run."""
+
+import click
+
+from app.cli.group import Mem
+
+COMMANDS = {
+    "query": ("app.cli.query:query", "Ask the memory a question."),
+    "ingest": ("app.cli.ingest:ingest", "Store memories from files."),
+    "projects": ("app.cli.projects:projects", "List projects, or add one."),
+    "up": ("app.cli.up:up_command", "Start the whole service on this machine."),
+    "demo": ("app.cli.demo:demo", "Start it, fill it from a file and ask it two questions."),
+    "keys": ("app.cli.keys:keys", "Create, list and revoke API keys."),
+    "doctor": ("app.cli.doctor:doctor", "Check everything the service needs."),
+}
+
+OVERVIEW = """\
+mem: a memory that is asked questions; every answer names where it came from.
+
+  mem up                                                  start the service here
+  mem ingest notes.jsonl --as nodes -p poimen             store memories
+  mem query -p poimen "why did requests over 10KB fail?"  ask
+  mem doctor                                              check what it needs
+
+All commands: mem --help
+"""
+
+
+@click.group(
+    cls=Mem,
+    commands_at=COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Exit codes:
+  0 answered, also with no hit     3 partial
+  1 failed                         4 sign in, or not allowed
+  2 usage, or unknown project      5 a check did not pass
+  130 Ctrl-C                       141 the reader of the pipe is gone
+
+\b
+Environment:
+  POIMEN_URL, POIMEN_API_KEY       the service to speak to; unset: the one of `mem up`
+  POIMEN_DATA_DIR                  where `mem up` keeps its state""",
+)
+@click.version_option(package_name="poimen-memory", prog_name="mem")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """A memory for agents and people; every answer names where it came from."""
+    if context.invoked_subcommand is None:
+        click.echo(OVERVIEW, nl=False)

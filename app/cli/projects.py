@@ -1,0 +1,80 @@
+"""`mem projects`: which memories there are, and which folders they belong to."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.cli.failures import plain
+from app.cli.shell import connected, echo_json, format_option, note
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  mem projects list
+  mem projects add poimen --root ~/src/poimen
+  mem projects add agent-rust --root . --title "The Rust agent"
+"""
+)
+def projects() -> None:
+    """List projects, or add one."""
+
+
+@projects.command(
+    "list",
+    epilog="""\b
+Examples:
+  mem projects list
+  mem projects list --format json
+  mem projects list | cut -f 1
+""",
+)
+@format_option
+def list_command(output: str) -> None:
+    """Every project you may read: nodes per level, title and root folders."""
+    with connected() as client:
+        found = client.list_projects()
+    if output == "json":
+        echo_json({"projects": found})
+        return
+    for project in found:
+        click.echo(_row(project))
+    if not found:
+        note("No project yet. Storing something makes one: mem ingest FILE --as nodes -p NAME")
+
+
+def _row(project: dict[str, Any]) -> str:
+    """Tab-separated, so that a pipe can cut it whatever a title holds."""
+    counts = " ".join(f"{level}:{count}" for level, count in project["nodes"].items())
+    columns = (project["project"], counts, project.get("title") or "-", *project["roots"])
+    return "\t".join(plain(column) for column in columns)
+
+
+@projects.command(
+    "add",
+    epilog="""\b
+Examples:
+  mem projects add poimen --root ~/src/poimen
+  mem projects add poimen --root ~/src/poimen-docs --root ~/src/poimen-web
+  mem projects add agent-rust --root . --title "The Rust agent"
+""",
+)
+@click.argument("project")
+@click.option(
+    "--root",
+    "roots",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder of the project; `mem query` below it asks this project. Repeatable.",
+)
+@click.option("--title", help="A name for people.")
+@format_option
+def add_command(project: str, roots: tuple[Path, ...], title: str | None, output: str) -> None:
+    """Create PROJECT, or add root folders to it."""
+    with connected() as client:
+        added = client.add_project(project, title=title, roots=[str(r.resolve()) for r in roots])
+    if output == "json":
+        echo_json(added)
+    else:
+        click.echo(_row({"nodes": {}, "roots": [], **added}))

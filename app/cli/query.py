@@ -1,0 +1,163 @@
+"""`mem query`: ask, and show the answer with where it came from."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from app.cli.failures import EXIT_PARTIAL, EXIT_USAGE, CommandFailed
+from app.cli.render import Look, show_answer
+from app.cli.shell import (
+    color_option,
+    connected,
+    echo_json,
+    format_option,
+    infer_project,
+    unknown_project,
+    use_color,
+)
+
+if TYPE_CHECKING:
+    from app.client import Body, Client
+
+LEVELS = ("L0", "L1", "L2")
+
+
+def read_levels(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    """`l1, L2` -> ("L1", "L2")."""
+    levels = tuple(part.strip().upper() for part in value.split(",") if part.strip())
+    unknown = [level for level in levels if level not in LEVELS]
+    if unknown or not levels:
+        wrong = ", ".join(unknown) or "nothing"
+        raise click.BadParameter(
+            f"{wrong}: name L0, L1, L2 or several with commas between.", context, parameter
+        )
+    return levels
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  mem query "why did requests over 10KB fail?"
+  mem query -A --k 10 --timeout 30 "how are registry tokens rotated?"
+  mem query -p poimen --levels L0 --format json "body buffer"
+
+\b
+The project is the one whose root folder (mem projects add) holds the current directory.
+Exit codes: 0 answered, also with no hit; 2 unknown project or none inferred; 3 partial answer."""
+)
+@click.argument("question", required=False)
+@click.option("-p", "--project", "projects", multiple=True, help="Ask this one; repeatable.")
+@click.option("-A", "--all-projects", is_flag=True, help="Ask every project you may read.")
+@click.option(
+    "--levels",
+    default="L1,L2",
+    show_default=True,
+    callback=read_levels,
+    help="L0 raw evidence, L1 notes, L2 syntheses.",
+)
+@click.option(
+    "-k",
+    "--k",
+    "limit",
+    type=click.IntRange(1, 50),
+    default=5,
+    show_default=True,
+    help="Hits at most.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "hybrid", "semantic", "lexical"]),
+    default="auto",
+    show_default=True,
+    help="How to search.",
+)
+@click.option(
+    "--timeout",
+    type=click.IntRange(1, 30),
+    default=5,
+    show_default=True,
+    help="Seconds; what is found by then is the answer.",
+)
+@click.option(
+    "--explain", is_flag=True, help="Show what recall found and where reranking moved it."
+)
+@format_option
+@color_option
+@click.pass_context
+def query(
+    context: click.Context,
+    /,
+    question: str | None,
+    projects: tuple[str, ...],
+    all_projects: bool,
+    output: str,
+    color: str,
+    **asked: Any,
+) -> None:
+    """Ask the memory QUESTION (`-`: read it from standard input)."""
+    if question is None:
+        raise click.exceptions.NoArgsIsHelpError(context)
+    if projects and all_projects:
+        raise click.UsageError("--project and --all-projects exclude each other.", context)
+    text = _question(question)
+    with connected() as client:
+        answer = ask(client, text, _resolve(client, projects, all_projects), **asked)
+    if output == "json":
+        echo_json(answer)
+    else:
+        show_answer(answer, Look.of(use_color(color)), text)
+    if answer["degraded"]:
+        context.exit(EXIT_PARTIAL)
+
+
+def ask(
+    client: "Client",
+    text: str,
+    projects: tuple[str, ...],
+    *,
+    levels: tuple[str, ...],
+    limit: int,
+    method: str = "auto",
+    timeout: int = 5,
+    explain: bool = False,
+) -> "Body":
+    """Ask, and name the nearest projects if one of those asked is not there."""
+    from app.client import ClientError
+
+    try:
+        return client.query(
+            text,
+            projects=projects,
+            levels=levels,
+            limit=limit,
+            method=method,
+            timeout_seconds=timeout,
+            explain=explain,
+        )
+    except ClientError as error:
+        if error.problem.get("error") != "project_not_found" or not projects:
+            raise
+        known = [project["project"] for project in client.list_projects()]
+        raise unknown_project(projects, known, error.problem) from error
+
+
+def _question(argument: str) -> str:
+    if argument != "-":
+        return argument
+    text = sys.stdin.read().strip()
+    if not text:
+        raise CommandFailed(
+            "standard input held no question.",
+            'Pipe one in, or give it as an argument: mem query "..."',
+            code="usage",
+            exit_code=EXIT_USAGE,
+        )
+    return text
+
+
+def _resolve(client: "Client", named: tuple[str, ...], all_projects: bool) -> tuple[str, ...]:
+    """The projects to ask; empty means all of them, which only --all-projects asks for."""
+    if named or all_projects:
+        return tuple(dict.fromkeys(named))
+    return (infer_project(client.list_projects()),)

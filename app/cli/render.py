@@ -1,0 +1,251 @@
+"""An answer as text: hits and their provenance on stdout, how complete it is on stderr."""
+
+import shlex
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import click
+
+from app.cli.failures import escaped, plain
+from app.cli.shell import note
+
+Item = Mapping[str, Any]
+INDENT = " " * 6
+REF_LENGTH = 12  # hex digits of a node's sha256 that other commands take
+EVIDENCE_LENGTH = 160  # characters of a parent's text, where nothing narrower limits it
+NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How text may look: `width` is None in a pipe, where nothing is wrapped or cut to fit."""
+
+    color: bool
+    width: int | None
+
+    @classmethod
+    def of(cls, color: bool) -> "Look":
+        is_terminal = sys.stdout.isatty()
+        return cls(color, shutil.get_terminal_size().columns if is_terminal else None)
+
+    def echo(self, line: str) -> None:
+        click.echo(line, color=self.color)
+
+    def paint(self, text: str, **style: Any) -> str:
+        return click.style(text, **style) if self.color else text
+
+
+def show_answer(answer: Item, look: Look, question: str) -> None:
+    """Print the hits, the explanation if there is one, and the closing lines."""
+    for hit in answer["results"]:
+        show_hit(hit, look)
+    if "explain" in answer:
+        show_explanation(answer, look)
+    for line in closing_lines(answer, question):
+        note(line)
+
+
+def show_hit(hit: Item, look: Look) -> None:
+    """One hit: its scores and names, its whole text, and its provenance down to L0."""
+    for line in _heading(hit, look):
+        look.echo(line)
+    for line in escaped(hit["text"]).splitlines():
+        look.echo(_wrapped(line, look))
+    for line in provenance_lines(hit, look):
+        look.echo(line)
+    look.echo("")
+
+
+def ref(project: str, sha256: str) -> str:
+    """The short name of a node."""
+    return f"{plain(project)}/{sha256[:REF_LENGTH]}"
+
+
+def score(value: float | None) -> str:
+    """A rerank score; a missing one is said, as 0 would read as a bad match."""
+    return "not reranked" if value is None else f"{value:.2f}"
+
+
+def _heading(hit: Item, look: Look) -> Iterator[str]:
+    shown = look.paint(score(hit.get("rerank_score")), fg="green", bold=True)
+    name = hit.get("standing_id") or hit.get("section") or hit.get("source") or ""
+    left = f"{shown}  {plain(hit['level'])} {plain(hit['kind'])}  {plain(name)}"
+    right = ref(hit["project"], hit["sha256"])
+    if hit.get("timestamp"):
+        right += f"  {_date(hit['timestamp'], look)}"
+    if look.width is None:
+        yield f"{left}  {right}"
+        return
+    gap = look.width - len(click.unstyle(left)) - len(right)
+    if gap >= 2:
+        yield f"{left}{' ' * gap}{right}"
+    else:
+        yield from (left, INDENT + right)
+
+
+def _date(timestamp: str, look: Look) -> str:
+    """The local day on a terminal, the instant as it was sent in a pipe."""
+    if look.width is None:
+        return plain(timestamp)
+    try:
+        instant = datetime.fromisoformat(timestamp)
+    except ValueError:
+        return plain(timestamp)
+    return f"{instant.astimezone():%d %b %Y}"
+
+
+def _wrapped(line: str, look: Look) -> str:
+    if look.width is None:
+        return INDENT + line
+    return textwrap.fill(
+        line,
+        max(look.width, 30),
+        initial_indent=INDENT,
+        subsequent_indent=INDENT,
+        break_on_hyphens=False,
+    )
+
+
+def provenance_lines(hit: Item, look: Look) -> Iterator[str]:
+    """One line per source, indented by hop; a source already shown is not shown again."""
+    if hit["level"] == "L0":
+        yield INDENT + f"+- {_origin(hit)}"
+        return
+    if not hit["parents"]:
+        yield INDENT + "+- its evidence is gone"
+        return
+    yield from _walk(hit, 0, set(), look)
+
+
+def _walk(
+    node: Item, hop: int, seen: set[tuple[str, str, int | None]], look: Look
+) -> Iterator[str]:
+    indent = INDENT + "   " * hop
+    for parent in node.get("parents") or ():
+        source = (parent["level"], parent["source"], parent.get("turn"))
+        # Notes of one source share it, so only evidence is the same when its source is.
+        if parent["level"] == "L0" and source in seen:
+            continue
+        seen.add(source)
+        start = f"{indent}+- {_origin(parent)}  "
+        yield start + _quoted(parent["text"], look, len(start))
+        yield from _walk(parent, hop + 1, seen, look)
+    if node.get("parents_omitted"):
+        yield f"{indent}+- and {node['parents_omitted']} more"
+
+
+def _origin(node: Item) -> str:
+    turn = node.get("turn")
+    said = "" if turn is None else f"  turn {turn}"
+    return f"{plain(node['level'])} {plain(node['source'])}{said}"
+
+
+def _quoted(text: str, look: Look, taken: int) -> str:
+    """The start of a text, on one line."""
+    room = EVIDENCE_LENGTH if look.width is None else max(24, look.width - taken - 2)
+    line = plain(text)
+    if len(line) > room:
+        line = line[: room - 3].rstrip() + "..."
+    return f'"{line}"'
+
+
+def closing_lines(answer: Item, question: str) -> Iterator[str]:
+    """How many hits from how much of the memory, what is missing, and what to do about it."""
+    federation = answer["federation"]
+    hits, total = len(answer["results"]), federation["total"]
+    answered = federation["successful"] + federation["partial"]
+    line = (
+        f"{hits} hit{'' if hits == 1 else 's'} from {answered} of {total}"
+        f" project{'' if total == 1 else 's'} in {answer['latency_ms'] / 1000:.1f} s."
+    )
+    short = [part for part in federation["projects"] if part["status"] != "successful"]
+    if short:
+        line += f" INCOMPLETE: {_listed([_shortfall(part) for part in short], '; ')}."
+    yield line
+    named = {part["project"] for part in short}
+    for warning in answer["warning_details"]:
+        if warning.get("project") not in named:
+            yield f"warning: {plain(warning['message'])}"
+    if not hits and answer.get("notes"):
+        yield plain(answer["notes"])
+    yield from _next_step(short, question)
+
+
+def _shortfall(part: Item) -> str:
+    status = plain(part["status"]).replace("_", " ")
+    reason = part.get("reason")
+    told = f" ({plain(reason)})" if reason and part["status"] != "timed_out" else ""
+    return f"{plain(part['project'])} {status}{told}"
+
+
+def _next_step(short: Sequence[Item], question: str) -> Iterator[str]:
+    late = [part["project"] for part in short if part["status"] in ("timed_out", "partial")]
+    if late:
+        which = "-A" if len(late) > NAMES_SHOWN else " ".join(f"-p {name}" for name in late)
+        yield f"Ask it again:  mem query {which} --timeout 30 {shlex.quote(plain(question))}"
+    elif short:
+        yield "See what failed:  mem doctor"
+
+
+def _listed(names: Sequence[str], separator: str) -> str:
+    more = len(names) - NAMES_SHOWN
+    shown = separator.join(names[:NAMES_SHOWN])
+    return f"{shown}{separator}{more} more" if more > 0 else shown
+
+
+def show_explanation(answer: Item, look: Look) -> None:
+    """Per project how its part ran, then every recall candidate and where reranking moved it."""
+    metrics = answer["metrics"]
+    stages = ("queue_ms", "embed_ms", "recall_ms", "rerank_ms", "walk_ms", "merge_ms")
+    times = "  ".join(
+        f"{name[:-3]} {_ms(metrics[name])}" for name in stages if metrics.get(name) is not None
+    )
+    look.echo(f"route {answer['search_method']}  {times}  total {_ms(answer['latency_ms'])}")
+    candidates = {part["project"]: part["candidates"] for part in answer["explain"]["projects"]}
+    for part in answer["federation"]["projects"]:
+        look.echo("")
+        look.echo(_part_line(part))
+        for line in _candidate_lines(part["project"], candidates.get(part["project"], ())):
+            look.echo(line)
+    look.echo("")
+
+
+def _part_line(part: Item) -> str:
+    facts = [plain(part["project"]), plain(part["status"])]
+    if part.get("reason"):
+        facts.append(plain(part["reason"]))
+    facts += [f"{_ms(part.get('took_ms'))} (queued {_ms(part.get('queue_ms'))})"]
+    facts += [f"recalled {part.get('candidates', 0)}, reranked {part.get('reranked', 0)}"]
+    facts += [f"{name} {part.get(key) or '-'}" for name, key in _RAN_AS]
+    return "  ".join(facts)
+
+
+_RAN_AS = (("task", "task_id"), ("pid", "pid"), ("started", "started_at"))
+
+
+def _candidate_lines(project: str, candidates: Sequence[Item]) -> Iterator[str]:
+    if not candidates:
+        return
+    yield "rank  was  move  distance  query_score  rerank_score  level  ref"
+    for candidate in sorted(candidates, key=lambda found: found["final_rank"]):
+        was, now = candidate["rank"], candidate["final_rank"]
+        move = f"{was - now:+d}" if was != now else "="
+        yield (
+            f"{now:>4} {was:>4} {move:>5}  {candidate['distance']:>8.4f}"
+            f"  {candidate['query_score']:>11.4f}  {_candidate_score(candidate):>12}"
+            f"  {candidate['level']:<5}  {ref(project, candidate['sha256'])}"
+        )
+
+
+def _candidate_score(candidate: Item) -> str:
+    value = candidate.get("rerank_score")
+    return "not reranked" if value is None else f"{value:.4f}"
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f} ms"

@@ -1,0 +1,193 @@
+"""What every command does with the service: find it, speak to it, tell its failures."""
+
+import difflib
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from app.cli.failures import EXIT_SIGN_IN, EXIT_USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from app.client import Client, ClientError
+    from config.settings import Settings
+
+format_option = click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: one document on stdout.",
+)
+color_option = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="auto: on a terminal, unless NO_COLOR is set.",
+)
+
+
+def load_settings() -> "Settings":
+    """The settings in force.
+
+    Raises:
+        CommandFailed: a POIMEN_ variable cannot be read.
+    """
+    from pydantic import ValidationError
+
+    from config.settings import Settings
+
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "_".join(str(part) for part in first["loc"]).upper()
+        raise CommandFailed(
+            f"POIMEN_{name} cannot be used: {first['msg']}.",
+            "Correct or unset it, then ask again.",
+            code="invalid_settings",
+            exit_code=EXIT_USAGE,
+        ) from error
+
+
+@contextmanager
+def connected(settings: "Settings | None" = None) -> Iterator["Client"]:
+    """A client of the service that is found; its failures leave as CommandFailed."""
+    from app.client import Client, find_service
+
+    service = find_service(settings or load_settings())
+    if service is None:
+        raise CommandFailed(
+            "no service is running here.",
+            "Start one with `mem up`, or name one in POIMEN_URL.",
+            code="service_unreachable",
+        )
+    with told_failures():
+        yield Client(service.url, service.api_key)
+
+
+@contextmanager
+def told_failures() -> Iterator[None]:
+    """Turn the client's errors into failures that say what to do next."""
+    from app.client import ClientError, Unreachable
+
+    try:
+        yield
+    except Unreachable as error:
+        raise CommandFailed(
+            f"the service at {error.url} {error.reason}.",
+            "Start it with `mem up`, or correct POIMEN_URL; `mem doctor` checks the rest.",
+            code="service_unreachable",
+        ) from error
+    except ClientError as error:
+        raise as_failure(error) from error
+
+
+def as_failure(error: "ClientError") -> CommandFailed:
+    """A problem of the service, with the exit code of its kind."""
+    title = str(error.problem.get("title") or f"HTTP {error.status}").rstrip(".")
+    advice = str(error.problem.get("detail") or "Look at the service's log.")
+    if error.status == 401:
+        advice = f"{advice.rstrip('.')}. Put a key of `mem keys create` into POIMEN_API_KEY."
+    return CommandFailed(
+        f"{title[:1].lower()}{title[1:]}.",
+        advice,
+        code=str(error.problem.get("error") or "unexpected_answer"),
+        exit_code=_exit_code(error),
+        problem=error.problem,
+    )
+
+
+def _exit_code(error: "ClientError") -> int:
+    if error.status in (401, 403):
+        return EXIT_SIGN_IN
+    is_usage = error.status in (400, 422) or error.problem.get("error") == "project_not_found"
+    return EXIT_USAGE if is_usage else 1
+
+
+@contextmanager
+def store_failures() -> Iterator[None]:
+    """Turn the errors of commands that work on the database themselves into failures."""
+    from workers.errors import PoimenError
+
+    try:
+        yield
+    except PoimenError as error:
+        raise CommandFailed(
+            f"{error.title[:1].lower()}{error.title[1:]}.",
+            str(error) or "`mem doctor` says more.",
+            code=error.code,
+        ) from error
+
+
+def unknown_project(asked: Sequence[str], known: Sequence[str], problem: Any) -> CommandFailed:
+    """Which of the asked projects is not there, and the nearest that are."""
+    missing = next((name for name in asked if name not in known), asked[0])
+    near = difflib.get_close_matches(missing.lower(), known, n=2)
+    meant = f"Did you mean {' or '.join(near)}? " if near else ""
+    return CommandFailed(
+        f"project {missing!r} is not known.",
+        f"{meant}All of them: mem projects list",
+        code="project_not_found",
+        exit_code=EXIT_USAGE,
+        problem=problem,
+    )
+
+
+def infer_project(projects: Sequence[Mapping[str, Any]]) -> str:
+    """The project whose root folder is nearest above the current directory.
+
+    Raises:
+        CommandFailed: no root is above it, or two projects share the nearest one.
+    """
+    here = Path.cwd().resolve()
+    depths: dict[str, int] = {}
+    for project in projects:
+        roots = [Path(os.path.realpath(root)) for root in project.get("roots") or ()]
+        above = [len(root.parts) for root in roots if here.is_relative_to(root)]
+        if above:
+            depths[project["project"]] = max(above)
+    nearest = sorted(name for name, depth in depths.items() if depth == max(depths.values()))
+    if len(nearest) == 1:
+        return nearest[0]
+    raise _not_inferred(here, nearest)
+
+
+def _not_inferred(here: Path, candidates: Sequence[str]) -> CommandFailed:
+    if candidates:
+        said = f"{' and '.join(candidates)} have the same root above {here}."
+    else:
+        said = f"no project is known for {here}."
+    return CommandFailed(
+        said,
+        "Name one with --project, ask them all with --all-projects, or tie one to this folder:"
+        f" mem projects add NAME --root {shlex.quote(str(here))}",
+        code="project_not_inferred",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def echo_json(document: Any) -> None:
+    """One JSON document on stdout, in ASCII so that no locale breaks it."""
+    click.echo(json.dumps(document))
+
+
+def note(text: str = "") -> None:
+    """A line for the person at the terminal; stdout carries results only."""
+    click.echo(text, err=True)
+
+
+def use_color(color: str) -> bool:
+    """Whether stdout gets colour."""
+    if color != "auto":
+        return color == "always"
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return sys.stdout.isatty()
