@@ -1,0 +1,1 @@
+"""Embedders and rerankers: adapters behind `workers.ports`."""
