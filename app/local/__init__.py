@@ -1,0 +1,1 @@
+"""The embedded stack: PostgreSQL, Valkey, workers and web server as children of one command."""

@@ -1,0 +1,77 @@
+"""The command lines of the web server and the workers.
+
+The compose file repeats them, with the web server bound to an address instead of an inherited
+socket. Every process finds its services by POIMEN_DATABASE_URL and POIMEN_REDIS_URL.
+"""
+
+import sys
+from pathlib import Path
+
+from config.settings import Settings
+
+GRACEFUL_S = 5
+
+
+def web_command(settings: Settings, socket_fd: int) -> list[str]:
+    """One gunicorn process of threads, on a socket that is already listening.
+
+    The socket outlives the server, so callers wait instead of being refused while it restarts.
+    """
+    return [
+        *_module("gunicorn"),
+        "app.wsgi:app",
+        *("--bind", f"fd://{socket_fd}"),
+        *("--worker-class", "gthread"),
+        *("--workers", "1"),
+        *("--threads", str(settings.web_threads)),
+        *("--timeout", "60"),
+        *("--graceful-timeout", str(GRACEFUL_S)),
+        "--no-control-socket",
+    ]
+
+
+def worker_commands(settings: Settings) -> dict[str, list[str]]:
+    """Every worker of the stack by its name: query workers, one merge and one background worker."""
+    queries = {f"query{n}": query_worker(settings, n) for n in range(1, settings.query_workers + 1)}
+    return {**queries, "merge": merge_worker(settings), "background": background_worker(settings)}
+
+
+def query_worker(settings: Settings, number: int) -> list[str]:
+    """Searches: threads of one process, which share one copy of the models."""
+    return _worker(settings, f"query{number}", "query", "threads", settings.query_concurrency)
+
+
+def merge_worker(settings: Settings) -> list[str]:
+    """Merges: a process of their own without models, so that none waits behind searches."""
+    return _worker(settings, "merge", "merge", "threads", settings.merge_concurrency)
+
+
+def background_worker(settings: Settings) -> list[str]:
+    """Ingest and upkeep: forked processes, which a hard time limit can end; and the timetable."""
+    concurrency = settings.background_concurrency
+    command = _worker(settings, "background", "ingest,upkeep", "prefork", concurrency)
+    return [*command, "--beat", "--schedule", str(beat_schedule(settings.data_dir))]
+
+
+def beat_schedule(data_dir: Path) -> Path:
+    """Where the timetable remembers what ran last."""
+    return data_dir / "beat" / "schedule"
+
+
+def _worker(settings: Settings, name: str, queues: str, pool: str, concurrency: int) -> list[str]:
+    return [
+        *_module("celery"),
+        *("-A", "workers.celery_app"),
+        "worker",
+        *("--pool", pool),
+        *("--concurrency", str(concurrency)),
+        *("--queues", queues),
+        *("--prefetch-multiplier", "1"),
+        *("--without-gossip", "--without-mingle"),
+        *("--hostname", f"{name}@%h"),
+        *("--loglevel", settings.log_level),
+    ]
+
+
+def _module(name: str) -> list[str]:
+    return [sys.executable, "-m", name]
