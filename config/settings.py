@@ -1,0 +1,77 @@
+"""Everything an operator may change, read once from the environment."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+APP = "poimen-memory"
+
+
+def default_data_dir() -> Path:
+    """The folder where the embedded stack keeps its state.
+
+    Root's PostgreSQL runs as an unprivileged account, which must be able to enter the folder; a
+    closed home directory (root's usually is) therefore gives way to /var/lib.
+    """
+    base = os.environ.get("XDG_DATA_HOME")
+    home = Path(base) if base else Path.home() / ".local" / "share"
+    if os.geteuid() == 0 and not _others_may_enter(home):
+        return Path("/var/lib") / APP
+    return home / APP
+
+
+def _others_may_enter(path: Path) -> bool:
+    existing = [folder for folder in (path, *path.parents) if folder.exists()]
+    return all(folder.stat().st_mode & stat.S_IXOTH for folder in existing)
+
+
+class Settings(BaseSettings):
+    """Everything an operator may change. Each field is read from POIMEN_<FIELD>."""
+
+    model_config = SettingsConfigDict(env_prefix="POIMEN_", frozen=True, env_ignore_empty=True)
+
+    data_dir: Path = Field(
+        default_factory=default_data_dir, description="state of the embedded stack"
+    )
+    database_url: SecretStr | None = Field(
+        None, description="PostgreSQL >= 15 with pgvector >= 0.8.4; unset: the embedded one"
+    )
+    redis_url: SecretStr | None = Field(
+        None, description="Redis >= 6.2 or Valkey; unset: the embedded one"
+    )
+    url: str | None = Field(None, description="where the command line finds the service")
+    api_key: SecretStr | None = Field(None, description="the key the command line presents")
+    host: str = Field("127.0.0.1", description="address the web server listens on")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        0, description="port the web server listens on; 0: a free one"
+    )
+    web_threads: PositiveInt = Field(32, description="requests one web process serves at once")
+    query_workers: PositiveInt = Field(1, description="query worker processes of `mem up`")
+    query_concurrency: PositiveInt = Field(8, description="projects one query worker searches at once")
+    merge_concurrency: PositiveInt = Field(4, description="merges one merge worker runs at once")
+    background_concurrency: PositiveInt = Field(1, description="ingest processes of one background worker")
+    database_connections: PositiveInt = Field(
+        8, description="most database connections of one process"
+    )
+    rerank_depth: PositiveInt = Field(100, description="candidates reranked per project")
+    embedding_url: str | None = Field(
+        None, description="OpenAI-compatible server, for example http://gpu:8080; unset: embedded MiniLM"
+    )
+    embedding_api_key: SecretStr | None = Field(None, description="bearer token for that server")
+    embedding_model: str = Field(
+        "nomic-ai/nomic-embed-text-v2-moe", description="model asked of that server"
+    )
+    embedding_dimension: PositiveInt = Field(768, description="length of that model's vectors")
+    embedding_cache_entries: PositiveInt = Field(
+        2048, description="query encodings kept in each worker process"
+    )
+    embedding_cache_s: PositiveInt = Field(
+        3600, description="seconds a query encoding is kept in Redis"
+    )
+    ingest_attempts: PositiveInt = Field(5, description="attempts before an ingest job is failed")
+    ingest_max_mb: PositiveFloat = Field(64.0, description="largest accepted request body, in MB")
+    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")

@@ -1,0 +1,100 @@
+"""What the front door and the workers say to each other: task names, queues, message shapes."""
+
+from typing import Annotated, Any, Literal, TypedDict
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
+
+from workers.model import PROJECT_NAME, Answer, Kind, Level, Outcome, ProjectName
+
+SEARCH_PROJECT = "poimen.search_project"
+MERGE_RESULTS = "poimen.merge_results"
+INGEST_NODES = "poimen.ingest_nodes"
+REDISPATCH_INGEST = "poimen.redispatch_ingest"
+CANARY = "poimen.canary"
+
+QUERY_QUEUE = "query"
+MERGE_QUEUE = "merge"
+INGEST_QUEUE = "ingest"
+UPKEEP_QUEUE = "upkeep"
+
+PREFIX = "poimen"
+"""Every key of ours in Redis starts with this."""
+
+
+class SearchMessage(TypedDict):
+    """One project's part of a query. Instants are seconds since the epoch, UTC."""
+
+    query_id: str
+    project: ProjectName
+    text: str
+    levels: list[str]
+    limit: int
+    is_explained: bool
+    is_federated: bool
+    deadline_at: float  # the last instant at which an outcome is of use
+    sent_at: float
+
+
+class CanaryMessage(TypedDict):
+    """Asks a worker to show that it works, by pushing to `key`."""
+
+    key: str
+    lifetime_s: int
+
+
+class NodesPayload(TypedDict):
+    """What an ingest job of format `nodes` keeps in Postgres until it is done."""
+
+    format: Literal["nodes"]
+    project: ProjectName | None
+    projects: list[ProjectName] | None  # those the submitter may write to; None: all
+    nodes: list[object]
+
+
+_OUTCOME = TypeAdapter(Outcome)
+_ANSWER = TypeAdapter(Answer)
+
+
+def dump_outcome(outcome: Outcome) -> bytes:
+    return _OUTCOME.dump_json(outcome)
+
+
+def load_outcome(data: bytes) -> Outcome:
+    return _OUTCOME.validate_json(data)
+
+
+def dump_answer(answer: Answer) -> bytes:
+    return _ANSWER.dump_json(answer)
+
+
+def load_answer(data: bytes) -> Answer:
+    return _ANSWER.validate_json(data)
+
+
+def worker_key(name: str) -> str:
+    """Where a live worker says who it is; it disappears with the worker's heartbeat."""
+    return f"{PREFIX}:worker:{name}"
+
+
+class NodeBody(BaseModel):
+    """One node as it is submitted. `id` is a label that only this submission's `parents` know."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    project: Annotated[str, Field(pattern=PROJECT_NAME)] | None = None
+    level: Annotated[Level, Field(strict=False)]
+    kind: Annotated[Kind, Field(strict=False)]
+    source: Annotated[str, Field(min_length=1, max_length=1000)]
+    text: Annotated[str, Field(min_length=1, max_length=200_000)]
+    position: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    parents: Annotated[list[str], Field(max_length=10_000)] = []
+    occurred_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    title: Annotated[str, Field(max_length=1000)] | None = None
+    breadcrumb: Annotated[list[str], Field(max_length=100)] = []
+    span: dict[str, Any] | None = None
+    standing_id: Annotated[str, Field(max_length=200)] | None = None
+    tags: Annotated[list[str], Field(max_length=1000)] = []
+    metadata: dict[str, Any] = {}
+    embedding: list[float] | None = None
+    embedding_model: str | None = None

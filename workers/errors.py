@@ -1,0 +1,119 @@
+"""The error tree. No HTTP in it: `app.problems` maps each class to a status."""
+
+from typing import ClassVar
+
+
+class PoimenError(Exception):
+    """Base of every error this service raises on purpose."""
+
+    code: ClassVar[str]
+    title: ClassVar[str]
+
+
+class InvalidParameters(PoimenError):
+    """A request carried values that cannot be used."""
+
+    code, title = "invalid_parameters", "A parameter is wrong"
+
+    def __init__(self, errors: list[dict[str, str]]) -> None:
+        said = "; ".join(f"{error['parameter']}: {error['reason']}" for error in errors)
+        super().__init__(f"{said}.")
+        self.errors = errors
+
+    @classmethod
+    def of(cls, parameter: str, reason: str) -> "InvalidParameters":
+        return cls([{"parameter": parameter, "reason": reason}])
+
+
+class NotAuthenticated(PoimenError):
+    """No credential, or one this memory does not know."""
+
+    code, title = "not_authenticated", "Sign in first"
+
+
+class NotPermitted(PoimenError):
+    """A known principal asked for what its key does not allow."""
+
+    code, title = "not_permitted", "Not allowed"
+
+
+class ProjectNotFound(PoimenError):
+    """A project does not exist, or this principal may not know that it does."""
+
+    code, title = "project_not_found", "No such project"
+
+    def __init__(self, project: str) -> None:
+        super().__init__(f"No project {project!r}; list them with GET /memory/projects.")
+        self.project = project
+
+
+class IngestNotFound(PoimenError):
+    """An ingest job does not exist, or is someone else's."""
+
+    code, title = "ingest_not_found", "No such ingest job"
+
+
+class RouteNotFound(PoimenError):
+    """No resource at this address."""
+
+    code, title = "route_not_found", "No such address"
+
+
+class MethodNotAllowed(PoimenError):
+    """The resource exists and does not take this HTTP method."""
+
+    code, title = "method_not_allowed", "Method not allowed"
+
+
+class BodyTooLarge(PoimenError):
+    """The request body is over the configured limit."""
+
+    code, title = "body_too_large", "The body is too large"
+
+
+class UnsupportedMediaType(PoimenError):
+    """The request body is not JSON."""
+
+    code, title = "unsupported_media_type", "Send JSON"
+
+
+class DeadlineExceeded(PoimenError):
+    """No project answered within the timeout."""
+
+    code, title = "deadline_exceeded", "Out of time"
+
+
+class EmbeddingServiceUnavailable(PoimenError):
+    """The question could not be embedded."""
+
+    code, title = "embedding_service_unavailable", "The embedding service does not answer"
+
+
+class ModelMismatch(PoimenError):
+    """Stored vectors and the configured model cannot be compared."""
+
+    code, title = "model_mismatch", "The embedding model changed"
+
+
+class StoreUnavailable(PoimenError):
+    """PostgreSQL cannot be reached, or is too old."""
+
+    code, title = "store_unavailable", "The database does not answer"
+
+
+class QueueUnavailable(PoimenError):
+    """Redis cannot be reached, or is too old."""
+
+    code, title = "queue_unavailable", "The queue does not answer"
+
+
+class AllProjectsFailed(PoimenError):
+    """Every project failed, not all of them for want of time."""
+
+    code, title = "all_projects_failed", "No project could be searched"
+
+
+class InternalError(PoimenError):
+    """A fault of this service."""
+
+    code, title = "internal_error", "Something broke here"

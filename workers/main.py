@@ -1,0 +1,96 @@
+"""The entry point of worker processes: `celery -A workers.main worker -Q query`."""
+
+from workers.engines.threads import limit_blas_threads
+
+limit_blas_threads()  # before anything below imports numpy
+
+import json  # noqa: E402
+import os  # noqa: E402
+import socket  # noqa: E402
+import time  # noqa: E402
+from typing import Any  # noqa: E402
+
+import structlog  # noqa: E402
+from celery import signals  # noqa: E402
+
+from config.logs import set_up_logging  # noqa: E402
+from workers import wiring  # noqa: E402
+from workers.celery_app import make_celery  # noqa: E402
+from workers.contracts import QUERY_QUEUE, worker_key  # noqa: E402
+
+log = structlog.get_logger(__name__)
+
+HEARTBEAT_S = 5.0
+SKEW_WARNING_MS = 250.0
+
+celery = make_celery(wiring.redis_url())
+
+
+@signals.setup_logging.connect
+def _set_up_logging(**_: Any) -> None:
+    set_up_logging(wiring.settings().log_level)
+
+
+@signals.celeryd_after_setup.connect
+def _load_models(instance: Any, **_: Any) -> None:
+    """Load and warm what the queues of this worker need, before it takes a task.
+
+    A forking pool loads in its children instead: a model session does not survive a fork.
+    """
+    if QUERY_QUEUE in instance.app.amqp.queues.consume_from:
+        wiring.search().encoder.encode_passages(["warm up"])
+
+
+@signals.worker_process_init.connect
+def _load_models_in_child(**_: Any) -> None:
+    wiring.ingest().encoder.encode_passages(["warm up"])
+
+
+@signals.worker_ready.connect
+def _register(sender: Any, **_: Any) -> None:
+    """Say that this worker is there, and go on saying so from its own event loop.
+
+    From the loop and not from a thread: a worker whose loop hangs then disappears from readiness.
+    """
+    queues = sorted(sender.app.amqp.queues.consume_from)
+    says = {
+        "name": sender.hostname,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "queues": queues,
+        "started_at": time.time(),
+        "skew_ms": round(_clock_skew_ms(), 1),
+    }
+    if QUERY_QUEUE in queues:
+        says |= _models()
+    value = json.dumps(says)
+
+    def beat() -> None:
+        wiring.redis().set(worker_key(sender.hostname), value, ex=int(3 * HEARTBEAT_S))
+
+    beat()
+    sender.timer.call_repeatedly(HEARTBEAT_S, beat)
+
+
+@signals.worker_shutdown.connect
+def _sign_off(sender: Any, **_: Any) -> None:
+    wiring.redis().delete(worker_key(sender.hostname))
+
+
+def _models() -> dict[str, Any]:
+    model = wiring.search().encoder.model
+    return {
+        "model": model.name,
+        "model_sha256": model.sha256,
+        "reranker": wiring.search().reranker.name,
+    }
+
+
+def _clock_skew_ms() -> float:
+    """How far this host's clock is ahead of Redis's; deadlines travel as wall-clock time."""
+    before = time.time()
+    seconds, microseconds = wiring.redis().time()
+    skew = ((before + time.time()) / 2 - (seconds + microseconds / 1e6)) * 1000
+    if abs(skew) > SKEW_WARNING_MS:
+        log.warning("clock_skew", skew_ms=round(skew, 1), mend="synchronise this host's clock")
+    return skew

@@ -1,0 +1,263 @@
+"""The values everything else speaks in. Durations end in _ms or _s; scores are higher-is-better."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ProjectName = str
+Sha256 = str
+Vector = NDArray[np.float32]
+"""One embedding: shape (dimension,), L2 norm 1."""
+
+PROJECT_NAME = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+
+
+class Level(StrEnum):
+    """How far a node is from the evidence: raw, a note on it, a synthesis of notes."""
+
+    L0 = "L0"
+    L1 = "L1"
+    L2 = "L2"
+
+
+class Kind(StrEnum):
+    TURN = "turn"
+    DOCUMENT = "document"
+    CHUNK = "chunk"
+    NOTE = "note"
+    SYNTHESIS = "synthesis"
+
+
+class Status(StrEnum):
+    """How one project's part of a query ended."""
+
+    SUCCESSFUL = "successful"
+    PARTIAL = "partial"
+    TIMED_OUT = "timed_out"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+    @property
+    def has_answered(self) -> bool:
+        return self in (Status.SUCCESSFUL, Status.PARTIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingModel:
+    """What makes two vectors comparable: the same name, weights and dimension."""
+
+    name: str
+    sha256: str | None
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """A text as the engines see it: one vector, and packed token vectors if the reranker uses them."""
+
+    vector: Vector
+    tokens: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A validated question, before it meets a project."""
+
+    text: str
+    levels: tuple[Level, ...] = (Level.L1, Level.L2)
+    limit: int = 5
+    is_explained: bool = False
+
+    @property
+    def recall_depth(self) -> int:
+        """Candidates per retriever and project; reranking cannot recover what recall left out."""
+        return min(500, max(50, 10 * self.limit))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that recall found; scored again by the reranker."""
+
+    sha256: Sha256
+    level: Level
+    kind: Kind
+    distance: float  # cosine distance, 0 same .. 2 opposite
+    text_length: int  # characters
+    tokens: bytes | None = None
+    rerank_score: float | None = None
+
+    @property
+    def semantic(self) -> float:
+        """Cosine similarity, cut at 0."""
+        return max(0.0, 1.0 - self.distance)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One memory, ready to be stored."""
+
+    project: ProjectName
+    sha256: Sha256
+    level: Level
+    kind: Kind
+    source: str
+    text: str
+    position: int | None = None
+    occurred_at: datetime | None = None
+    title: str | None = None
+    breadcrumb: tuple[str, ...] = ()
+    span: Mapping[str, Any] | None = None
+    standing_id: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    parents: tuple[Sha256, ...] = ()
+    embedding: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One edge of a walk: a node, and one of the parents it was made from."""
+
+    child: Sha256
+    parent: Node
+    siblings: int  # parents the child has in all
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """One step of provenance, down to raw evidence."""
+
+    level: Level
+    kind: Kind
+    sha256: Sha256
+    source: str
+    text: str
+    turn: int | None
+    timestamp: datetime | None
+    parents: tuple["Parent", ...] = ()
+    parents_omitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A candidate that is good enough to be shown, with its text and provenance."""
+
+    project: ProjectName
+    sha256: Sha256
+    level: Level
+    kind: Kind
+    text: str
+    source: str
+    semantic: float
+    rerank_score: float | None
+    standing_id: str | None = None
+    title: str | None = None
+    breadcrumb: tuple[str, ...] = ()
+    turn: int | None = None
+    timestamp: datetime | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    parents: tuple[Parent, ...] = ()
+    parents_omitted: int = 0
+
+    @property
+    def fused(self) -> float:
+        """The score that orders what was not reranked."""
+        return self.semantic
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What recall found, in its order, and where reranking moved it."""
+
+    rank: int
+    sha256: Sha256
+    level: Level
+    distance: float
+    semantic: float
+    rerank_score: float | None
+    final_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the reader of an answer should know."""
+
+    code: str
+    project: ProjectName | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one project's task returned. Exactly one per project of a query."""
+
+    project: ProjectName
+    status: Status
+    hits: tuple[Hit, ...] = ()
+    reason: str | None = None  # a stable code, unless successful
+    message: str | None = None
+    candidates: int = 0
+    reranked: int = 0
+    documents: int = 0  # nodes of the asked levels
+    stages_ms: Mapping[str, float] = field(default_factory=dict)
+    embedding_cache: str | None = None  # memory, redis, flight or miss
+    reranker: str | None = None
+    explained: tuple[Explained, ...] = ()
+    task_id: str | None = None
+    pid: int | None = None
+    host: str | None = None
+    started_at: datetime | None = None
+    took_ms: float = 0.0
+    queue_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A query's state when it stopped accepting outcomes; what merging starts from."""
+
+    projects: tuple[ProjectName, ...]
+    limit: int
+    by: str  # who stopped it
+    outcomes: Mapping[ProjectName, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The merged, final result of one query. Made once, never changed."""
+
+    query_id: str
+    projects: tuple[ProjectName, ...]  # all that were asked
+    hits: tuple[Hit, ...]
+    outcomes: tuple[Outcome, ...]  # one per project, without hits
+    warnings: tuple[Notice, ...]
+    finalized_by: str  # callback, waiter, task
+    merge_ms: float = 0.0
+
+    def count(self, status: Status) -> int:
+        return sum(outcome.status is status for outcome in self.outcomes)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the asked projects that answered, partial ones included."""
+        answered = sum(outcome.status.has_answered for outcome in self.outcomes)
+        return answered / len(self.outcomes) if self.outcomes else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks, and what they may reach. `projects` None: all of them."""
+
+    key_id: str
+    name: str
+    can_write: bool
+    projects: frozenset[ProjectName] | None
+
+    def may_reach(self, project: ProjectName) -> bool:
+        return self.projects is None or project in self.projects

@@ -1,0 +1,180 @@
+"""How one project answers one question. Reads as the algorithm: encode, recall, rerank, walk."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from workers.deadline import Clock, Deadline
+from workers.errors import DeadlineExceeded, PoimenError
+from workers.model import (
+    Candidate,
+    Encoding,
+    Explained,
+    Hit,
+    Level,
+    Node,
+    Outcome,
+    ProjectName,
+    Query,
+    Status,
+)
+from workers.pipeline.rerank import Reranked, rerank
+from workers.pipeline.walk import (
+    HOPS,
+    PARENTS_PER_NODE,
+    Steps,
+    by_child,
+    parents_of,
+)
+from workers.ports import Reranker, Searchable
+
+EncodeQuery = Callable[[str, Deadline], tuple[Encoding, str]]
+"""Encodes a question within a deadline; also says where the encoding came from."""
+
+
+@dataclass
+class Stages:
+    """Milliseconds spent in each stage, and the stage under way."""
+
+    clock: Clock
+    current: str = "queue"
+    spent: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        self.current, start = name, self.clock()
+        try:
+            yield
+        finally:
+            self.spent[name] = self.spent.get(name, 0.0) + (self.clock() - start) * 1000
+
+
+def answer(
+    query: Query,
+    project: ProjectName,
+    encode: EncodeQuery,
+    nodes: Searchable,
+    reranker: Reranker,
+    rerank_depth: int,
+    deadline: Deadline,
+) -> Outcome:
+    """Search one project. Never raises what this service raises on purpose: an error is an outcome.
+
+    Source: retrieve wide, rerank narrow (Nogueira and Cho, 2019); provenance by edge walk.
+    """
+    stages = Stages(deadline.clock)
+    try:
+        if deadline.passed():
+            return late(project, "expired_in_queue", stages)
+        return _answer(query, project, encode, nodes, reranker, rerank_depth, deadline, stages)
+    except DeadlineExceeded:
+        return late(project, f"{stages.current}_timeout", stages)
+    except PoimenError as error:
+        return Outcome(
+            project,
+            Status.FAILED,
+            reason=error.code,
+            message=str(error),
+            stages_ms=stages.spent,
+        )
+
+
+def _answer(
+    query: Query,
+    project: ProjectName,
+    encode: EncodeQuery,
+    nodes: Searchable,
+    reranker: Reranker,
+    rerank_depth: int,
+    deadline: Deadline,
+    stages: Stages,
+) -> Outcome:
+    with stages.stage("embed"):
+        encoding, origin = encode(query.text, deadline)
+    with stages.stage("recall"):
+        documents = nodes.count_nodes(query.levels, deadline)
+        recalled = nodes.recall(
+            encoding.vector, query.levels, query.recall_depth, rerank_depth, deadline
+        )
+    with stages.stage("rerank"):
+        reranked = rerank(encoding, recalled, reranker, rerank_depth, deadline)
+    with stages.stage("walk"):
+        hits = _load_hits(reranked.ranking[: query.limit], project, nodes, deadline)
+    return Outcome(
+        project,
+        Status.PARTIAL if reranked.is_truncated else Status.SUCCESSFUL,
+        hits=hits,
+        reason="rerank_truncated" if reranked.is_truncated else None,
+        message="out of time while reranking" if reranked.is_truncated else None,
+        candidates=len(recalled),
+        reranked=reranked.scored,
+        documents=documents,
+        stages_ms=stages.spent,
+        embedding_cache=origin,
+        reranker=reranker.name,
+        explained=_explain(recalled, reranked) if query.is_explained else (),
+    )
+
+
+def late(project: ProjectName, reason: str, stages: Stages) -> Outcome:
+    """The outcome of a project that ran out of time."""
+    message = f"project '{project}' timed out"
+    return Outcome(
+        project, Status.TIMED_OUT, reason=reason, message=message, stages_ms=stages.spent
+    )
+
+
+def _load_hits(
+    best: Sequence[Candidate], project: ProjectName, nodes: Searchable, deadline: Deadline
+) -> tuple[Hit, ...]:
+    if not best:
+        return ()
+    shas = [candidate.sha256 for candidate in best]
+    found = nodes.load_nodes(shas, deadline)
+    climbing = [candidate.sha256 for candidate in best if candidate.level is not Level.L0]
+    steps = by_child(nodes.walk(climbing, HOPS, PARENTS_PER_NODE, deadline) if climbing else ())
+    # A node deleted between recall and here is simply no longer a hit.
+    return tuple(
+        _hit(project, candidate, found[candidate.sha256], steps)
+        for candidate in best
+        if candidate.sha256 in found
+    )
+
+
+def _hit(project: ProjectName, candidate: Candidate, node: Node, steps: Steps) -> Hit:
+    parents, omitted = parents_of(node.sha256, steps)
+    return Hit(
+        project=project,
+        sha256=node.sha256,
+        level=node.level,
+        kind=node.kind,
+        text=node.text,
+        source=node.source,
+        semantic=candidate.semantic,
+        rerank_score=candidate.rerank_score,
+        standing_id=node.standing_id,
+        title=node.title,
+        breadcrumb=node.breadcrumb,
+        turn=node.position,
+        timestamp=node.occurred_at,
+        tags=node.tags,
+        metadata=node.metadata,
+        parents=parents,
+        parents_omitted=omitted,
+    )
+
+
+def _explain(recalled: Sequence[Candidate], reranked: Reranked) -> tuple[Explained, ...]:
+    final = {c.sha256: (rank, c) for rank, c in enumerate(reranked.ranking, start=1)}
+    return tuple(
+        Explained(
+            rank=rank,
+            sha256=candidate.sha256,
+            level=candidate.level,
+            distance=candidate.distance,
+            semantic=candidate.semantic,
+            rerank_score=final[candidate.sha256][1].rerank_score,
+            final_rank=final[candidate.sha256][0],
+        )
+        for rank, candidate in enumerate(recalled, start=1)
+    )

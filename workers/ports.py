@@ -1,0 +1,107 @@
+"""What the pipeline needs from the outside, as protocols. Adapters implement them."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from workers.deadline import Deadline
+from workers.model import (
+    Answer,
+    Candidate,
+    EmbeddingModel,
+    Encoding,
+    Frozen,
+    Level,
+    Node,
+    Sha256,
+    Step,
+    Vector,
+)
+
+
+class Encoder(Protocol):
+    """Turns text into what recall and reranking compare.
+
+    One call yields both the vector and the token vectors, since an engine that makes both needs one
+    pass of its model for them; `tokens` is None where the reranker prepares nothing.
+    """
+
+    model: EmbeddingModel
+    token_model: str | None  # names projection and weights; None: no token vectors
+
+    def encode_query(self, text: str, deadline: Deadline) -> Encoding:
+        """Encode a question.
+
+        Raises:
+            EmbeddingServiceUnavailable: the engine failed, or not in time.
+        """
+        ...
+
+    def encode_passages(self, texts: Sequence[str]) -> list[Encoding]:
+        """Encode stored texts, results in the order given.
+
+        Raises:
+            EmbeddingServiceUnavailable: the engine failed.
+        """
+        ...
+
+
+class Reranker(Protocol):
+    """Scores a candidate against the question, each pair on its own."""
+
+    name: str
+
+    def score(self, query: Encoding, candidates: Sequence[Candidate]) -> list[float | None]:
+        """Scores in [0, 1], one per candidate, None where a candidate was never prepared.
+
+        A pair's score depends on that pair alone, so it compares between projects and batches.
+        """
+        ...
+
+
+class Searchable(Protocol):
+    """One project's nodes, as the pipeline reads them. Every call respects the deadline.
+
+    Raises:
+        DeadlineExceeded: the statement was stopped by the deadline.
+        StoreUnavailable: the database does not answer.
+    """
+
+    def count_nodes(self, levels: Sequence[Level], deadline: Deadline) -> int: ...
+
+    def recall(
+        self,
+        query: Vector,
+        levels: Sequence[Level],
+        depth: int,
+        tokens_for: int,
+        deadline: Deadline,
+    ) -> list[Candidate]:
+        """The `depth` nearest nodes, best first; the first `tokens_for` carry their token vectors."""
+        ...
+
+    def load_nodes(self, nodes: Sequence[Sha256], deadline: Deadline) -> dict[Sha256, Node]:
+        """The nodes that still exist, by sha256; their `parents` are left empty."""
+        ...
+
+    def walk(
+        self, nodes: Sequence[Sha256], hops: int, fan: int, deadline: Deadline
+    ) -> list[Step]:
+        """Edges within `hops` of the nodes, parents of a child in order of precedence, then sha256.
+
+        At most `fan` parents of any node are followed.
+        """
+        ...
+
+
+class Runs(Protocol):
+    """The running state of queries, kept where every process can reach it."""
+
+    def freeze(self, query_id: str, by: str) -> Frozen | None:
+        """Stop accepting outcomes; None when the query is not known (any more)."""
+        ...
+
+    def publish(self, query_id: str, answer: Answer) -> Answer:
+        """Make this the answer unless there is one; return the answer that stands."""
+        ...
+
+    def find_answer(self, query_id: str) -> Answer | None: ...

@@ -1,0 +1,148 @@
+"""The connection pool, and the two ways to use it: bounded reads and transactions."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from pgvector.psycopg import register_vector
+from psycopg import Connection, errors
+from psycopg.rows import RowFactory, dict_row
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from workers.deadline import Deadline
+from workers.errors import DeadlineExceeded, StoreUnavailable
+
+MIN_SERVER = 150000
+MIN_PGVECTOR = (0, 8, 4)
+_CONNECT_TIMEOUT_S = 5.0
+
+Row = TypeVar("Row")
+
+
+class Database:
+    """A pool of connections to the one durable truth."""
+
+    def __init__(self, url: str, max_connections: int = 8) -> None:
+        self._pool = ConnectionPool(
+            url,
+            min_size=1,
+            max_size=max_connections,
+            open=False,
+            configure=_configure,
+            timeout=_CONNECT_TIMEOUT_S,
+            kwargs={"connect_timeout": int(_CONNECT_TIMEOUT_S), "autocommit": True},
+        )
+        self._pool.open()
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def read(
+        self,
+        query: str,
+        arguments: Mapping[str, Any],
+        row_factory: RowFactory[Row],
+        deadline: Deadline,
+    ) -> list[Row]:
+        """All rows of one statement, which the server stops at the deadline.
+
+        A connection that broke while it lay idle (a restarted server) is replaced once.
+
+        Raises:
+            DeadlineExceeded: out of time, in the statement or waiting for a connection.
+            StoreUnavailable: the database does not answer.
+        """
+        try:
+            return self._read(query, arguments, row_factory, deadline)
+        except StoreUnavailable:
+            self._pool.check()
+            return self._read(query, arguments, row_factory, deadline)
+
+    def _read(
+        self,
+        query: str,
+        arguments: Mapping[str, Any],
+        row_factory: RowFactory[Row],
+        deadline: Deadline,
+    ) -> list[Row]:
+        left = deadline.remaining()
+        if left <= 0:
+            raise DeadlineExceeded("No time left for the database.")
+        # At least 1 ms, since 0 would mean no limit at all. SET LOCAL semantics, so that the limit
+        # ends with the transaction also behind a transaction-pooling proxy.
+        limit = {"limit": str(max(1, int(left * 1000)))}
+        try:
+            with (
+                self._pool.connection(timeout=min(left, _CONNECT_TIMEOUT_S)) as connection,
+                connection.pipeline(),
+                connection.transaction(),
+                connection.cursor(row_factory=row_factory) as cursor,
+            ):
+                connection.execute("SELECT set_config('statement_timeout', %(limit)s, true)", limit)
+                return cursor.execute(query.encode(), arguments).fetchall()
+        except errors.QueryCanceled as error:
+            raise DeadlineExceeded("The database was still searching at the deadline.") from error
+        except PoolTimeout as error:
+            if deadline.passed():
+                raise DeadlineExceeded("No database connection was free in time.") from error
+            raise _unavailable(error) from error
+        except psycopg.OperationalError as error:
+            raise _unavailable(error) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection[dict[str, Any]]]:
+        """A connection inside a transaction: committed at the end, rolled back on an error.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        try:
+            with self._pool.connection() as connection, connection.transaction():
+                connection.row_factory = dict_row  # type: ignore[assignment]
+                yield connection  # type: ignore[misc]
+        except (PoolTimeout, psycopg.OperationalError) as error:
+            raise _unavailable(error) from error
+
+
+def _configure(connection: Connection[Any]) -> None:
+    register_vector(connection)
+
+
+def _unavailable(error: Exception) -> StoreUnavailable:
+    # Only the kind of error: a driver's message may quote the address with its password.
+    return StoreUnavailable(
+        f"PostgreSQL does not answer ({type(error).__name__}); see GET /health/ready, try again."
+    )
+
+
+def check_database(url: str) -> str:
+    """The server's and pgvector's version, as one line to show.
+
+    Raises:
+        StoreUnavailable: not reachable, or older than what recall needs.
+    """
+    try:
+        with psycopg.connect(url, connect_timeout=int(_CONNECT_TIMEOUT_S)) as connection:
+            server = connection.info.server_version
+            found = connection.execute(
+                "SELECT installed_version, default_version FROM pg_available_extensions"
+                " WHERE name = 'vector'"
+            ).fetchone()
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable(
+            f"PostgreSQL cannot be reached ({type(error).__name__}); check POIMEN_DATABASE_URL."
+        ) from error
+    if server < MIN_SERVER:
+        raise StoreUnavailable(
+            f"PostgreSQL {server // 10000} is too old: 15 or newer is needed (POIMEN_DATABASE_URL)."
+        )
+    version = (found[0] or found[1]) if found else None
+    if version is None:
+        raise StoreUnavailable("This PostgreSQL has no pgvector: install pgvector 0.8.4 or newer.")
+    if tuple(int(part) for part in version.split(".")) < MIN_PGVECTOR:
+        raise StoreUnavailable(
+            f"pgvector {version} is too old: 0.8.4 or newer is needed"
+            " (install it, then ALTER EXTENSION vector UPDATE)."
+        )
+    return f"PostgreSQL {server // 10000}.{server % 10000}, pgvector {version}"

@@ -1,0 +1,103 @@
+"""Accepted submissions, from the 202 to their end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from workers.errors import IngestNotFound
+from workers.model import Principal
+from workers.store.database import Database
+from workers.store.queries import load_queries
+
+QUERIES = load_queries("ingest_jobs.sql")
+
+SILENT_S = 60.0  # a running job without a heartbeat for this long has lost its worker
+WAITED_S = 5.0  # a due job that nobody began for this long has lost its message
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job this worker may work on, until someone else's attempt is a later one."""
+
+    id: UUID
+    attempt: int
+    payload: Mapping[str, Any]
+
+
+class PostgresIngestJobs:
+    """The ingest_job table. Each method is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def save_job(
+        self, job_id: UUID, principal: Principal, payload: Mapping[str, Any], total: int
+    ) -> None:
+        arguments = {
+            "id": job_id,
+            "key_id": principal.key_id,
+            "project": payload["project"],
+            "format": payload["format"],
+            "payload": Jsonb(payload),
+            "total": total,
+        }
+        self._execute("save_job", arguments)
+
+    def load_job(self, job_id: UUID, principal: Principal) -> dict[str, Any]:
+        """
+        Raises:
+            IngestNotFound: no such job, or another key's that this one may not see.
+        """
+        sees_all = principal.can_write and principal.projects is None
+        arguments = {"id": job_id, "key_id": principal.key_id, "sees_all": sees_all}
+        row = self._execute("find_job", arguments)
+        if row is None:
+            raise IngestNotFound(f"No ingest job {job_id}, or it is another key's.")
+        return row
+
+    def claim(self, job_id: UUID) -> Claim | None:
+        row = self._execute("claim_job", {"id": job_id, "silent_s": SILENT_S})
+        return Claim(row["id"], row["attempts"], row["payload"]) if row else None
+
+    def beat(self, claim: Claim, done: int, total: int) -> bool:
+        """Whether the job is still this claim's to work on."""
+        arguments = {"id": claim.id, "attempt": claim.attempt, "done": done, "total": total}
+        return self._execute("beat_job", arguments) is not None
+
+    def finish(
+        self,
+        claim: Claim,
+        status: str,
+        files: list[dict[str, Any]],
+        done: int = 0,
+        error: tuple[str, str] | None = None,
+    ) -> None:
+        arguments = {
+            "id": claim.id,
+            "attempt": claim.attempt,
+            "status": status,
+            "files": Jsonb(files),
+            "done": done,
+            "error_code": error[0] if error else None,
+            "error_message": error[1] if error else None,
+        }
+        self._execute("finish_job", arguments)
+
+    def retry(self, claim: Claim, delay_s: float, error: tuple[str, str]) -> None:
+        arguments = {"id": claim.id, "attempt": claim.attempt, "delay_s": delay_s}
+        arguments |= {"error_code": error[0], "error_message": error[1]}
+        self._execute("retry_job", arguments)
+
+    def forgotten(self, limit: int = 100) -> list[UUID]:
+        arguments = {"waited_s": WAITED_S, "silent_s": SILENT_S, "limit": limit}
+        with self._database.transaction() as connection:
+            rows = connection.execute(QUERIES["forgotten_jobs"].encode(), arguments)
+            return [row["id"] for row in rows]
+
+    def _execute(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        with self._database.transaction() as connection:
+            cursor = connection.execute(QUERIES[name].encode(), arguments)
+            return cursor.fetchone() if cursor.description else None

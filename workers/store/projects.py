@@ -1,0 +1,40 @@
+"""The projects of this memory."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg.rows import dict_row, scalar_row
+
+from workers.deadline import Deadline
+from workers.model import Principal, ProjectName
+from workers.store.database import Database
+from workers.store.queries import load_queries
+
+QUERIES = load_queries("registry.sql")
+
+
+class PostgresProjects:
+    """What a principal may see of the project table."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def names(self, principal: Principal, deadline: Deadline) -> list[ProjectName]:
+        arguments = {"projects": _reach(principal)}
+        return self._database.read(QUERIES["project_names"], arguments, scalar_row, deadline)
+
+    def list_projects(
+        self, principal: Principal, deadline: Deadline, only: ProjectName | None = None
+    ) -> list[dict[str, Any]]:
+        """Rows with project, title, roots, created_at and the node counts l0, l1, l2."""
+        arguments = {"projects": [only] if only else _reach(principal)}
+        return self._database.read(QUERIES["list_projects"], arguments, dict_row, deadline)
+
+    def save_project(self, project: ProjectName, title: str | None, roots: Sequence[str]) -> None:
+        arguments = {"project": project, "title": title, "roots": list(roots)}
+        with self._database.transaction() as connection:
+            connection.execute(QUERIES["save_project"].encode(), arguments)
+
+
+def _reach(principal: Principal) -> list[ProjectName] | None:
+    return None if principal.projects is None else sorted(principal.projects)

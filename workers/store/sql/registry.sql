@@ -1,0 +1,38 @@
+-- name: list_projects
+-- The projects a principal may reach (NULL: all), with their node counts.
+SELECT project.project, project.title, project.roots, project.created_at,
+       coalesce(sum(nodes) FILTER (WHERE level = 'L0'), 0)::bigint AS l0,
+       coalesce(sum(nodes) FILTER (WHERE level = 'L1'), 0)::bigint AS l1,
+       coalesce(sum(nodes) FILTER (WHERE level = 'L2'), 0)::bigint AS l2
+  FROM project
+  LEFT JOIN node_count USING (project)
+ WHERE %(projects)s::text[] IS NULL OR project.project = ANY(%(projects)s)
+ GROUP BY project.project
+ ORDER BY project.project
+
+-- name: project_names
+SELECT project
+  FROM project
+ WHERE %(projects)s::text[] IS NULL OR project = ANY(%(projects)s)
+ ORDER BY project
+
+-- name: save_project
+-- Create a project, or add what is new about it.
+INSERT INTO project AS known (project, title, roots)
+VALUES (%(project)s, %(title)s, %(roots)s)
+    ON CONFLICT (project) DO UPDATE SET
+       title = coalesce(excluded.title, known.title),
+       roots = ARRAY(SELECT DISTINCT root FROM unnest(known.roots || excluded.roots) AS root ORDER BY root)
+
+-- name: save_key
+INSERT INTO api_key (id, name, secret, can_write, projects)
+VALUES (%(id)s, %(name)s, %(secret)s, %(can_write)s, %(projects)s)
+
+-- name: find_key
+SELECT id, name, secret, can_write, projects FROM api_key WHERE id = %(id)s AND revoked_at IS NULL
+
+-- name: list_keys
+SELECT id, name, can_write, projects, created_at, revoked_at FROM api_key ORDER BY created_at, id
+
+-- name: revoke_key
+UPDATE api_key SET revoked_at = now() WHERE id = %(id)s AND revoked_at IS NULL RETURNING id

@@ -1,0 +1,67 @@
+-- name: count_nodes
+-- How many nodes of one project a query on these levels looks at.
+SELECT coalesce(sum(nodes), 0)::bigint AS nodes
+  FROM node_count
+ WHERE project = %(project)s AND level = ANY(%(levels)s)
+
+-- name: recall_exact
+-- The nodes of one project nearest to a question, best first, each exactly measured.
+-- The vector table alone picks them; nodes are joined after, which halves the time of joining
+-- first. `+ 0` keeps any vector index out of it: an index would lose rows to the filters.
+-- The first %(tokens_for)s carry their token vectors, so that reranking needs no second statement.
+WITH nearest AS MATERIALIZED (
+    SELECT sha256, (embedding <=> %(query)s) + 0 AS distance
+      FROM node_vector
+     WHERE project = %(project)s AND model = %(model)s AND level = ANY(%(levels)s)
+     ORDER BY distance, sha256
+     LIMIT %(depth)s
+), ranked AS (
+    SELECT sha256, distance, row_number() OVER (ORDER BY distance, sha256) AS rank FROM nearest
+)
+SELECT ranked.sha256, node.level, node.kind, ranked.distance,
+       length(node.text) AS text_length, tokens.tokens
+  FROM ranked
+  JOIN memory_node AS node ON node.project = %(project)s AND node.sha256 = ranked.sha256
+  LEFT JOIN node_tokens AS tokens
+    ON tokens.project = %(project)s AND tokens.token_model = %(token_model)s
+   AND tokens.sha256 = ranked.sha256 AND ranked.rank <= %(tokens_for)s
+ ORDER BY ranked.rank
+
+-- name: load_nodes
+-- The nodes behind the best candidates, whole.
+SELECT project, sha256, level, kind, source, text, position, occurred_at, title, breadcrumb, span,
+       standing_id, tags, metadata
+  FROM memory_node
+ WHERE project = %(project)s AND sha256 = ANY(%(nodes)s)
+
+-- name: walk_edges
+-- Every edge reachable from these nodes in %(hops)s hops, with the parent at its end.
+-- At most %(fan)s parents of a node are followed; `siblings` says how many it has, so that an
+-- answer can say what it leaves out.
+WITH RECURSIVE walk AS (
+    SELECT step.child, step.parent, step.precedence, step.siblings, 1 AS hop
+      FROM unnest(%(nodes)s::text[]) AS start (sha256)
+     CROSS JOIN LATERAL (
+           SELECT child, parent, precedence, count(*) OVER () AS siblings
+             FROM memory_edge
+            WHERE project = %(project)s AND child = start.sha256
+            ORDER BY precedence, parent
+            LIMIT %(fan)s) AS step
+    UNION
+    SELECT step.child, step.parent, step.precedence, step.siblings, walk.hop + 1
+      FROM walk
+     CROSS JOIN LATERAL (
+           SELECT child, parent, precedence, count(*) OVER () AS siblings
+             FROM memory_edge
+            WHERE project = %(project)s AND child = walk.parent
+            ORDER BY precedence, parent
+            LIMIT %(fan)s) AS step
+     WHERE walk.hop < %(hops)s
+), edge AS (
+    SELECT DISTINCT child, parent, precedence, siblings FROM walk
+)
+SELECT edge.child, edge.siblings, node.project, node.sha256, node.level, node.kind, node.source,
+       node.text, node.position, node.occurred_at
+  FROM edge
+  JOIN memory_node AS node ON node.project = %(project)s AND node.sha256 = edge.parent
+ ORDER BY edge.child, edge.precedence, edge.parent

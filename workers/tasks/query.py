@@ -1,0 +1,99 @@
+"""The tasks of a query. Thin: unwrap a message, call the pipeline, record what came of it."""
+
+import os
+import socket
+import time
+import traceback
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from celery import shared_task
+
+from workers import wiring
+from workers.contracts import (
+    CANARY,
+    MERGE_RESULTS,
+    SEARCH_PROJECT,
+    CanaryMessage,
+    SearchMessage,
+)
+from workers.deadline import Deadline
+from workers.errors import InternalError, QueueUnavailable
+from workers.model import Level, Outcome, Query, Status
+from workers.pipeline.answer import answer
+from workers.pipeline.merge import finalize
+from workers.store.query_runs import Recorded
+
+log = structlog.get_logger(__name__)
+
+
+@shared_task(name=SEARCH_PROJECT, bind=True, acks_late=True)
+def search_project(task: Any, message: SearchMessage) -> None:
+    """Search one project and record its outcome. Never raises: that would end the whole chord.
+
+    A single project's task also finalizes its query; a federated query is finalized by the chord's
+    callback.
+    """
+    received_at = time.time()
+    outcome = replace(
+        _search(message),
+        task_id=task.request.id,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        started_at=datetime.fromtimestamp(received_at, UTC),
+        took_ms=(time.time() - received_at) * 1000,
+        queue_ms=max(0.0, received_at - message["sent_at"]) * 1000,
+    )
+    try:
+        recorded = wiring.runs().record(message["query_id"], outcome)
+        if recorded is Recorded.TOO_LATE:
+            log.warning("late_outcome_dropped", project=message["project"])
+        if not message["is_federated"]:
+            finalize(wiring.runs(), message["query_id"], "task")
+    except QueueUnavailable as error:
+        # Nobody can be told; whoever waits ends the query at its deadline.
+        log.error("outcome_lost", project=message["project"], reason=str(error))
+
+
+def _search(message: SearchMessage) -> Outcome:
+    project = message["project"]
+    deadline = Deadline.at(message["deadline_at"])
+    try:
+        search = wiring.search()
+        return answer(
+            Query(
+                text=message["text"],
+                levels=tuple(Level(level) for level in message["levels"]),
+                limit=message["limit"],
+                is_explained=message["is_explained"],
+            ),
+            project,
+            search.encoder.encode_query_with_origin,
+            search.nodes_of(project),
+            search.reranker,
+            search.rerank_depth,
+            deadline,
+        )
+    except Exception as error:  # noqa: BLE001  # a fault of one project must not end the chord
+        # The exception's text may quote the question; its type and place may not.
+        place = traceback.format_tb(error.__traceback__)[-3:]
+        log.error("search_failed", project=project, error=type(error).__name__, place=place)
+        said = f"a fault of this service ({type(error).__name__}); its log says where"
+        return Outcome(project, Status.FAILED, reason=InternalError.code, message=said)
+
+
+@shared_task(name=MERGE_RESULTS, acks_late=True)
+def merge_results(_parts: list[None], query_id: str) -> None:
+    """The chord's callback: every project has answered, merge them."""
+    finalize(wiring.runs(), query_id, "callback")
+
+
+@shared_task(name=CANARY)
+def canary(message: CanaryMessage) -> None:
+    """Show that this queue is worked on."""
+    with wiring.redis().pipeline(transaction=True) as pipe:
+        pipe.lpush(message["key"], os.getpid())
+        pipe.expire(message["key"], message["lifetime_s"])
+        pipe.execute()

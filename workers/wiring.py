@@ -1,0 +1,123 @@
+"""Composition root of a worker process: what its tasks need, built once, on first use.
+
+Built in the process that uses it: neither connections nor model sessions survive a fork.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+from redis import Redis
+
+from config.settings import Settings
+from workers.engines.build import build_cached_encoder, build_encoder, build_reranker
+from workers.engines.query_cache import CachedEncoder
+from workers.errors import QueueUnavailable, StoreUnavailable
+from workers.model import ProjectName
+from workers.ports import Encoder, Reranker
+from workers.store.database import Database
+from workers.store.ingest_jobs import PostgresIngestJobs
+from workers.store.nodes import use_model
+from workers.store.query_runs import QueryRuns
+from workers.store.redis import connect
+from workers.store.search import ProjectSearch
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What searching a project takes."""
+
+    encoder: CachedEncoder
+    reranker: Reranker
+    rerank_depth: int
+    database: Database
+    model: int
+
+    def nodes_of(self, project: ProjectName) -> ProjectSearch:
+        return ProjectSearch(self.database, project, self.model, self.encoder.token_model)
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """What working through an ingest job takes."""
+
+    encoder: Encoder
+    database: Database
+    jobs: PostgresIngestJobs
+    model: int
+    attempts: int
+
+
+@cache
+def settings() -> Settings:
+    return Settings()
+
+
+def redis_url() -> str:
+    url = settings().redis_url
+    if url is None:
+        raise QueueUnavailable("A worker needs POIMEN_REDIS_URL; `mem up` sets it for its own.")
+    return url.get_secret_value()
+
+
+@cache
+def redis() -> "Redis[bytes]":
+    return connect(redis_url())
+
+
+@cache
+def runs() -> QueryRuns:
+    return QueryRuns(redis())
+
+
+@cache
+def database() -> Database:
+    url = settings().database_url
+    if url is None:
+        raise StoreUnavailable("A worker needs POIMEN_DATABASE_URL; `mem up` sets it for its own.")
+    return Database(url.get_secret_value(), settings().database_connections)
+
+
+@cache
+def jobs() -> PostgresIngestJobs:
+    return PostgresIngestJobs(database())
+
+
+@cache
+def _encoder() -> Encoder:
+    key = settings().embedding_api_key
+    return build_encoder(
+        url=settings().embedding_url,
+        api_key=key.get_secret_value() if key else None,
+        model=settings().embedding_model,
+        dimension=settings().embedding_dimension,
+    )
+
+
+@cache
+def search() -> Search:
+    encoder = _encoder()
+    cached = build_cached_encoder(
+        encoder,
+        redis_url=redis_url(),
+        entries=settings().embedding_cache_entries,
+        lifetime_s=settings().embedding_cache_s,
+    )
+    return Search(
+        encoder=cached,
+        reranker=build_reranker(),
+        rerank_depth=settings().rerank_depth,
+        database=database(),
+        model=use_model(database(), encoder.model, encoder.token_model),
+    )
+
+
+@cache
+def ingest() -> Ingest:
+    encoder = _encoder()
+    return Ingest(
+        encoder=encoder,
+        database=database(),
+        jobs=jobs(),
+        model=use_model(database(), encoder.model, encoder.token_model),
+        attempts=settings().ingest_attempts,
+    )
