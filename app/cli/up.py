@@ -1,67 +1,79 @@
 """`mem up`: the whole service in the foreground, with nothing to install beside it."""
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
-from app.local.errors import StackError, StopRequested
-from app.local.signals import StopRequest
-from app.local.stack import WATCH_S, Stack, StackInfo, running_stack
-from config.settings import Settings
-from workers.errors import PoimenError
+from app.cli.failures import CommandFailed, escaped
+from app.cli.shell import format_option, load_settings, note, store_failures
 
-__all__ = ["StackInfo", "running_stack", "up_command"]
+if TYPE_CHECKING:
+    from app.local.stack import StackInfo
+    from config.settings import Settings
 
 
-@click.command("up")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), help="Port of the web server; 0: a free one."
+@click.command(
+    "up",
+    epilog="""\b
+Examples:
+  mem up
+  mem up --port 8080
+  mem up --format json > ready.json
+
+\b
+POIMEN_DATABASE_URL and POIMEN_REDIS_URL name servers to use instead of its own. Logs are in the
+folder `logs` of POIMEN_DATA_DIR.
+Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 it could not start, or a server died.""",
 )
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
-def up_command(port: int | None, form: str) -> None:
+@click.option("--port", type=click.IntRange(0, 65535), help="Of the web server; 0: a free one.")
+@format_option
+def up_command(port: int | None, output: str) -> None:
     """Run PostgreSQL, Valkey, the workers and the web server until Ctrl-C.
 
-    With --format json one line on stdout says when and where the service is ready.
+    With --format json, one line on stdout says that the service is ready and where.
     """
-    settings = Settings()
+    from app.local.errors import StackError
+
+    settings = load_settings()
     if port is not None:
         settings = settings.model_copy(update={"port": port})
     try:
-        _serve(settings, form)
-    except (StackError, PoimenError) as error:
-        raise click.ClickException(str(error)) from error
+        with store_failures():
+            _serve(settings, output == "json")
+    except StackError as error:
+        advice, _, log_tail = str(error).partition("\n")
+        note(escaped(log_tail))
+        raise CommandFailed("the service cannot run here.", advice, code="stack_failed") from error
 
 
-def _serve(settings: Settings, form: str) -> None:
+def _serve(settings: "Settings", is_json: bool) -> None:
+    from app.local.errors import StopRequested
+    from app.local.signals import StopRequest
+    from app.local.stack import WATCH_S, Stack
+
+    announce = _keep_quiet if is_json else note
     stop_request = StopRequest()
-    announce = _say if form == "text" else _say_nothing
     with stop_request.listening(), Stack(settings, announce, stop_request) as stack:
         try:
             info = stack.start()
-            if form == "json":
-                click.echo(info.as_json())
-            else:
-                _say(_how_to_ask(info))
+            click.echo(info.as_json()) if is_json else note(_how_to_ask(info))
             while True:
                 stop_request.check()
                 time.sleep(WATCH_S)
                 stack.watch()
         except StopRequested:
-            announce("Stopping; once more to stop at once")
+            announce("Stopping; Ctrl-C once more stops at once")
 
 
-def _how_to_ask(info: StackInfo) -> str:
+def _how_to_ask(info: "StackInfo") -> str:
     return (
-        f"\nService: {info.url}\n"
-        f"Key:     {info.key_file}\n"
-        f'Ask:     mem query --all-projects "What broke the build last week?"\n'
-        f"End:     Ctrl-C\n"
+        f"\nService  {info.url}\n"
+        f"Key      {info.key_file}\n"
+        'Ask      mem query --all-projects "why did requests over 10KB fail?"\n'
+        "Stop     Ctrl-C\n"
     )
 
 
-def _say(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def _say_nothing(text: str) -> None:
+def _keep_quiet(_text: str) -> None:
     pass

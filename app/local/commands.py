@@ -61,7 +61,7 @@ def beat_schedule(data_dir: Path) -> Path:
 def _worker(settings: Settings, name: str, queues: str, pool: str, concurrency: int) -> list[str]:
     return [
         *_module("celery"),
-        *("-A", "workers.celery_app"),
+        *("-A", "workers.main"),
         "worker",
         *("--pool", pool),
         *("--concurrency", str(concurrency)),
