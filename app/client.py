@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -56,7 +57,16 @@ def find_service(settings: "Settings") -> Service | None:
     state = read_state(settings.data_dir)
     if state is None:
         return None
-    return Service(state.url, given or state.read_key(), str(settings.data_dir / "state.json"))
+    return Service(
+        state.url, given or _read_key(state.key_file), str(settings.data_dir / "state.json")
+    )
+
+
+def _read_key(path: str) -> str | None:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None  # another account's; the service will say that a key is missing
 
 
 class Client:
@@ -191,6 +201,11 @@ def _not_ours(response: requests.Response) -> Body:
         "error": "unexpected_answer",
         "request_id": response.headers.get("X-Request-Id"),
     }
+
+
+def is_private(url: str) -> bool:
+    """Whether nobody on the way can read what is sent: by encryption, or for want of a way."""
+    return urlsplit(url).scheme == "https" or _is_loopback(url)
 
 
 def _is_loopback(url: str) -> bool:

@@ -27,13 +27,13 @@ class CommandFailed(click.ClickException):
         advice: str,
         *,
         code: str,
-        exit_code: int = EXIT_FAILED,
+        exits_with: int = EXIT_FAILED,
         problem: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.advice = advice
         self.code = code
-        self.exit_code = exit_code
+        self.exits_with = exits_with
         self.problem: Mapping[str, Any] = problem or {
             "type": f"/problems/{code}",
             "title": message,

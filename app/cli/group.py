@@ -66,17 +66,16 @@ class Mem(click.Group):
         prog_name: str | None = None,
         complete_var: str | None = None,
         standalone_mode: bool = True,
-        windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
         """Run, and tell failures in three lines and with the exit code the manual promises."""
         if not standalone_mode:
-            return super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         given = list(sys.argv[1:] if args is None else args)
         _replace_unencodable()
         try:
             code = super().main(
-                given, prog_name or "mem", complete_var, False, windows_expand_args, **extra
+                given, prog_name or "mem", complete_var, standalone_mode=False, **extra
             )
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
@@ -96,7 +95,7 @@ def _usage(error: click.ClickException) -> CommandFailed:
         error.format_message(),
         f"How it is used: {path} --help",
         code="usage",
-        exit_code=error.exit_code if isinstance(error, click.UsageError) else 1,
+        exits_with=error.exit_code if isinstance(error, click.UsageError) else 1,
     )
 
 
@@ -112,7 +111,7 @@ def _fail(error: CommandFailed, arguments: Sequence[str]) -> NoReturn:
     except BrokenPipeError:
         _silence(sys.stdout)
         _silence(sys.stderr)
-    sys.exit(error.exit_code)
+    sys.exit(error.exits_with)
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

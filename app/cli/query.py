@@ -151,7 +151,7 @@ def _question(argument: str) -> str:
             "standard input held no question.",
             'Pipe one in, or give it as an argument: mem query "..."',
             code="usage",
-            exit_code=EXIT_USAGE,
+            exits_with=EXIT_USAGE,
         )
     return text
 

@@ -44,7 +44,7 @@ def show_answer(answer: Item, look: Look, question: str) -> None:
     """Print the hits, the explanation if there is one, and the closing lines."""
     for hit in answer["results"]:
         show_hit(hit, look)
-    if "explain" in answer:
+    if answer.get("explain"):
         show_explanation(answer, look)
     for line in closing_lines(answer, question):
         note(line)

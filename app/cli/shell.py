@@ -53,7 +53,7 @@ def load_settings() -> "Settings":
             f"POIMEN_{name} cannot be used: {first['msg']}.",
             "Correct or unset it, then ask again.",
             code="invalid_settings",
-            exit_code=EXIT_USAGE,
+            exits_with=EXIT_USAGE,
         ) from error
 
 
@@ -100,7 +100,7 @@ def as_failure(error: "ClientError") -> CommandFailed:
         f"{title[:1].lower()}{title[1:]}.",
         advice,
         code=str(error.problem.get("error") or "unexpected_answer"),
-        exit_code=_exit_code(error),
+        exits_with=_exit_code(error),
         problem=error.problem,
     )
 
@@ -127,7 +127,9 @@ def store_failures() -> Iterator[None]:
         ) from error
 
 
-def unknown_project(asked: Sequence[str], known: Sequence[str], problem: Any) -> CommandFailed:
+def unknown_project(
+    asked: Sequence[str], known: Sequence[str], problem: Mapping[str, Any]
+) -> CommandFailed:
     """Which of the asked projects is not there, and the nearest that are."""
     missing = next((name for name in asked if name not in known), asked[0])
     near = difflib.get_close_matches(missing.lower(), known, n=2)
@@ -136,7 +138,7 @@ def unknown_project(asked: Sequence[str], known: Sequence[str], problem: Any) ->
         f"project {missing!r} is not known.",
         f"{meant}All of them: mem projects list",
         code="project_not_found",
-        exit_code=EXIT_USAGE,
+        exits_with=EXIT_USAGE,
         problem=problem,
     )
 
@@ -170,7 +172,7 @@ def _not_inferred(here: Path, candidates: Sequence[str]) -> CommandFailed:
         "Name one with --project, ask them all with --all-projects, or tie one to this folder:"
         f" mem projects add NAME --root {shlex.quote(str(here))}",
         code="project_not_inferred",
-        exit_code=EXIT_USAGE,
+        exits_with=EXIT_USAGE,
     )
 
 

@@ -1,0 +1,162 @@
+"""A real HTTP server with canned answers, and the bodies it answers with."""
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from click.testing import Result
+
+Answer = tuple[int, Any]
+Mem = Callable[..., Result]
+
+
+class CannedService:
+    """Answers by "VERB /path" and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer | Callable[[Any], Answer]] = {}
+        self.asked: list[tuple[str, Any]] = []
+        self.credentials: list[str | None] = []
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                parts = urlsplit(self.path)
+                parameters = {name: said[0] for name, said in parse_qs(parts.query).items()}
+                self._answer(f"GET {parts.path}", parameters)
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                self._answer(f"POST {self.path}", json.loads(body))
+
+            def _answer(self, route: str, said: Any) -> None:
+                service.asked.append((route, said))
+                service.credentials.append(self.headers.get("Authorization"))
+                answer = service.answers.get(route, (404, problem(404, "route_not_found")))
+                status, body = answer(said) if callable(answer) else answer
+                kind = (
+                    "application/problem+json"
+                    if isinstance(body, dict) and isinstance(body.get("error"), str)
+                    else "application/json"
+                )
+                sent = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(sent)))
+                self.end_headers()
+                self.wfile.write(sent)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nothing: the tests read what was asked."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.01,), daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def said_to(self, route: str) -> list[Any]:
+        return [said for asked, said in self.asked if asked == route]
+
+
+def problem(status: int, code: str, **members: Any) -> dict[str, Any]:
+    return {
+        "type": f"/problems/{code}",
+        "title": code.replace("_", " "),
+        "status": status,
+        "detail": "Do the next thing.",
+        "error": code,
+        "request_id": "7f3a91",
+        **members,
+    }
+
+
+def project(name: str, *roots: Path | str, title: str | None = None) -> dict[str, Any]:
+    return {
+        "project": name,
+        "title": title,
+        "roots": [str(root) for root in roots],
+        "nodes": {"L0": 3, "L1": 2, "L2": 1},
+        "created_at": "2026-07-01T00:00:00Z",
+    }
+
+
+def parent(level: str, source: str, turn: int | None = None, **members: Any) -> dict[str, Any]:
+    said = {
+        "level": level,
+        "kind": "turn" if level == "L0" else "note",
+        "sha256": "e" * 64,
+        "source": source,
+        "turn": turn,
+        "text": f"what {source} says",
+        "timestamp": "2026-07-21T09:52:03Z",
+        "parents": [],
+    }
+    return said | members
+
+
+def hit(**members: Any) -> dict[str, Any]:
+    said = {
+        "id": "3f9a2c1e40b7" + "0" * 52,
+        "sha256": "3f9a2c1e40b7" + "0" * 52,
+        "project": "poimen",
+        "level": "L1",
+        "kind": "note",
+        "text": "Kong's buffer was 8k.",
+        "source": "standing:infra-root-causes",
+        "standing_id": "infra-root-causes",
+        "timestamp": "2026-07-21T10:30:00Z",
+        "query_score": 0.56,
+        "rerank_score": 0.94,
+        "score": 0.94,
+        "parents": [parent("L0", "pi:2026-07-21-019f857d", 42)],
+    }
+    return said | members
+
+
+def part(name: str, status: str = "successful", **members: Any) -> dict[str, Any]:
+    said = {
+        "project": name,
+        "status": status,
+        "reason": None,
+        "took_ms": 81.0,
+        "queue_ms": 8.0,
+        "candidates": 50,
+        "reranked": 50,
+        "task_id": "c0ffee",
+        "pid": 4711,
+        "started_at": "2026-08-03T10:00:00Z",
+    }
+    return said | members
+
+
+def answer(
+    *hits: dict[str, Any], parts: tuple[dict[str, Any], ...] = (), **members: Any
+) -> dict[str, Any]:
+    parts = parts or (part("poimen"),)
+    counts = {
+        status: sum(p["status"] == status for p in parts)
+        for status in ("successful", "partial", "timed_out", "failed", "skipped", "cancelled")
+    }
+    return {
+        "query_id": "q1",
+        "query": "why?",
+        "search_method": "hybrid",
+        "results": list(hits),
+        "warnings": [],
+        "warning_details": [],
+        "degraded": counts["successful"] < len(parts),
+        "federation": {"projects": list(parts), "total": len(parts), **counts},
+        "metrics": {"embed_ms": 6, "recall_ms": 9, "rerank_ms": 60, "queue_ms": None},
+        "latency_ms": 96,
+        "notes": "said by the service",
+    } | members
