@@ -1,6 +1,6 @@
 """The error tree. No HTTP in it: `app.problems` maps each class to a status."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class PoimenError(Exception):
@@ -8,6 +8,11 @@ class PoimenError(Exception):
 
     code: ClassVar[str]
     title: ClassVar[str]
+
+    def with_facts(self, **facts: object) -> Self:
+        """The same error, with more attributes to report."""
+        vars(self).update(facts)
+        return self
 
 
 class InvalidParameters(PoimenError):
@@ -42,9 +47,11 @@ class ProjectNotFound(PoimenError):
 
     code, title = "project_not_found", "No such project"
 
-    def __init__(self, project: str) -> None:
-        super().__init__(f"No project {project!r}; list them with GET /memory/projects.")
-        self.project = project
+    def __init__(self, project: str, parameter: str = "project") -> None:
+        shown = project if len(project) <= 100 else f"{project[:100]}…"
+        super().__init__(f"No project {shown!r}; list them with GET /memory/projects.")
+        self.project = shown
+        self.errors = [{"parameter": parameter, "reason": f"{shown!r} is not known"}]
 
 
 class IngestNotFound(PoimenError):

@@ -1,7 +1,8 @@
 """What the pipeline needs from the outside, as protocols. Adapters implement them."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+from uuid import UUID
 
 from workers.deadline import Deadline
 from workers.model import (
@@ -12,6 +13,8 @@ from workers.model import (
     Frozen,
     Level,
     Node,
+    Principal,
+    ProjectName,
     Sha256,
     Step,
     Vector,
@@ -105,3 +108,50 @@ class Runs(Protocol):
         ...
 
     def find_answer(self, query_id: str) -> Answer | None: ...
+
+
+class QueryStates(Protocol):
+    """A query's state as the front door uses it.
+
+    Every method raises QueueUnavailable when Redis does not answer.
+    """
+
+    def open(
+        self, query_id: str, projects: Sequence[ProjectName], limit: int, timeout_s: float
+    ) -> None:
+        """Write the query's record; must come before any of its tasks is sent."""
+        ...
+
+    def wait(self, query_id: str, seconds: float) -> None:
+        """Return once there is an answer, or after `seconds`."""
+        ...
+
+
+class Projects(Protocol):
+    """The projects of this memory, as far as a principal may reach them."""
+
+    def names(self, principal: Principal, deadline: Deadline) -> list[ProjectName]: ...
+
+    def list_projects(
+        self, principal: Principal, deadline: Deadline, only: ProjectName | None = None
+    ) -> list[dict[str, Any]]: ...
+
+    def save_project(
+        self, project: ProjectName, title: str | None, roots: Sequence[str]
+    ) -> None: ...
+
+
+class IngestJobs(Protocol):
+    """Accepted submissions."""
+
+    def save_job(
+        self, job_id: UUID, principal: Principal, payload: Mapping[str, Any], total: int
+    ) -> None: ...
+
+    def load_job(self, job_id: UUID, principal: Principal) -> dict[str, Any]: ...
+
+
+class Keys(Protocol):
+    """API keys."""
+
+    def find_principal(self, key: str, deadline: Deadline) -> Principal | None: ...

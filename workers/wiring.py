@@ -60,7 +60,7 @@ def redis_url() -> str:
 
 
 @cache
-def redis() -> "Redis[bytes]":
+def redis() -> Redis:
     return connect(redis_url())
 
 

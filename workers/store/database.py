@@ -99,8 +99,8 @@ class Database:
         """
         try:
             with self._pool.connection() as connection, connection.transaction():
-                connection.row_factory = dict_row  # type: ignore[assignment]
-                yield connection  # type: ignore[misc]
+                connection.row_factory = dict_row
+                yield connection
         except (PoolTimeout, psycopg.OperationalError) as error:
             raise _unavailable(error) from error
 

@@ -70,7 +70,7 @@ class QueryRuns:
     Every method raises QueueUnavailable when Redis does not answer.
     """
 
-    def __init__(self, redis: "Redis[bytes]") -> None:
+    def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._open = redis.register_script(_OPEN)
         self._record = redis.register_script(_RECORD)
@@ -116,7 +116,7 @@ class QueryRuns:
     def find_answer(self, query_id: str) -> Answer | None:
         with reachable():
             data = self._redis.get(_key(query_id, "answer"))
-        return load_answer(data) if data else None
+        return load_answer(cast(bytes, data)) if data else None
 
     def wait(self, query_id: str, seconds: float) -> None:
         """Return once there is an answer, or after `seconds`.

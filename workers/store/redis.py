@@ -15,7 +15,7 @@ MIN_SERVER = (6, 2)
 _LONGEST_WAIT_S = 60.0
 
 
-def connect(url: str) -> "Redis[bytes]":
+def connect(url: str) -> Redis:
     """A client whose blocking waits are safe.
 
     redis-py's default socket timeout is 5 s with retries, which turns a BLPOP of 7 s into a minute

@@ -65,5 +65,6 @@ class ProjectSearch:
 
 
 def _node(row: dict[str, Any]) -> Node:
-    lists = {name: tuple(row[name]) for name in ("breadcrumb", "tags") if name in row}
-    return Node(**{**row, **lists, "level": Level(row["level"]), "kind": Kind(row["kind"])})
+    values = {**row, "level": Level(row["level"]), "kind": Kind(row["kind"])}
+    values |= {name: tuple(row[name]) for name in ("breadcrumb", "tags") if name in row}
+    return Node(**values)

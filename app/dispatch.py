@@ -1,0 +1,104 @@
+"""Sending tasks by name. The front door knows their contracts, not their code."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from workers.contracts import (
+    INGEST_NODES,
+    INGEST_QUEUE,
+    MERGE_QUEUE,
+    MERGE_RESULTS,
+    QUERY_QUEUE,
+    SEARCH_PROJECT,
+    SearchMessage,
+)
+from workers.errors import QueueUnavailable
+from workers.model import ProjectName, Query
+
+
+class Dispatcher:
+    """Puts work on the queues.
+
+    Every method raises QueueUnavailable, at once, when the broker does not take it.
+    """
+
+    def __init__(self, celery: Celery) -> None:
+        self._celery = celery
+
+    def search_one(self, query_id: str, query: Query, project: ProjectName, left_s: float) -> None:
+        """Send one project's search, which finalizes the query by itself."""
+        message = _message(query_id, query, project, left_s, is_federated=False)
+        with self._publishing() as producer:
+            self._send(SEARCH_PROJECT, [message], producer, queue=QUERY_QUEUE, expires=left_s)
+
+    def search_all(
+        self, query_id: str, query: Query, projects: Sequence[ProjectName], left_s: float
+    ) -> None:
+        """Send a chord: one search per project, and the merge as its callback.
+
+        The header messages carry the chord themselves. Celery 5.7.0's `chord()` registers every
+        header's result in the dispatching process and never lets go of it, which in a long-lived
+        process is a leak of one subscription per message.
+        """
+        group_id = uuid4().hex
+        callback = self._celery.signature(
+            MERGE_RESULTS, [query_id], task_id=uuid4().hex, queue=MERGE_QUEUE, ignore_result=True
+        )
+        callback["chord_size"] = len(projects)
+        with self._publishing() as producer:
+            # Semi-private: what `chord()` itself calls to tell the backend how many parts to count.
+            self._celery.backend.set_chord_size(group_id, len(projects))
+            for index, project in enumerate(projects):
+                message = _message(query_id, query, project, left_s, is_federated=True)
+                self._send(
+                    SEARCH_PROJECT,
+                    [message],
+                    producer,
+                    queue=QUERY_QUEUE,
+                    expires=left_s,
+                    chord=callback,
+                    group_id=group_id,
+                    group_index=index,
+                )
+
+    def ingest(self, job_id: str) -> None:
+        with self._publishing() as producer:
+            self._send(INGEST_NODES, [job_id], producer, queue=INGEST_QUEUE)
+
+    def _send(self, name: str, arguments: list[Any], producer: Any, **options: Any) -> None:
+        self._celery.send_task(name, arguments, producer=producer, ignore_result=True, **options)
+
+    @contextmanager
+    def _publishing(self) -> Iterator[Any]:
+        """A producer of the pool; the driver's errors become ours."""
+        try:
+            with self._celery.producer_or_acquire() as producer:
+                yield producer
+        except (OperationalError, RedisError, OSError) as error:
+            raise QueueUnavailable(
+                "The queue does not take work; see GET /health/ready, try again."
+            ) from error
+
+
+def _message(
+    query_id: str, query: Query, project: ProjectName, left_s: float, is_federated: bool
+) -> SearchMessage:
+    now = time.time()
+    return {
+        "query_id": query_id,
+        "project": project,
+        "text": query.text,
+        "levels": [level.value for level in query.levels],
+        "limit": query.limit,
+        "is_explained": query.is_explained,
+        "is_federated": is_federated,
+        "deadline_at": now + left_s,
+        "sent_at": now,
+    }

@@ -1,0 +1,171 @@
+"""The OpenAPI 3.1 document, from the same classes that validate requests and render responses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from app import schemas
+from workers.contracts import NodeBody
+
+_SCHEMAS = "#/components/schemas/"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one address."""
+
+    method: str
+    path: str
+    summary: str
+    responses: Mapping[int, type[BaseModel] | None]
+    problems: tuple[int, ...] = ()
+    parameters: type[BaseModel] | None = None
+    path_parameters: tuple[str, ...] = ()
+    body: type[BaseModel] | None = None
+    is_public: bool = False
+    tags: tuple[str, ...] = field(default=("memory",))
+
+
+OPERATIONS = (
+    Operation(
+        "get",
+        "/memory/query",
+        "Ask one project, or all that you may read",
+        {200: schemas.QueryResponse},
+        problems=(400, 401, 404, 502, 503, 504),
+        parameters=schemas.QueryParameters,
+    ),
+    Operation(
+        "get",
+        "/memory/projects",
+        "List the projects you may read",
+        {200: schemas.ProjectList},
+        problems=(400, 401, 503, 504),
+    ),
+    Operation(
+        "post",
+        "/memory/projects",
+        "Create a project, or add a title and root folders to it",
+        {200: schemas.ProjectBody},
+        problems=(400, 401, 403, 413, 415, 503, 504),
+        body=schemas.ProjectParameters,
+    ),
+    Operation(
+        "post",
+        "/memory/ingest",
+        "Submit nodes; they are stored before this answers, and searchable when the job ends",
+        {202: schemas.IngestAccepted},
+        problems=(400, 401, 403, 413, 415, 503),
+        body=schemas.IngestParameters,
+    ),
+    Operation(
+        "get",
+        "/memory/ingest/{job_id}",
+        "Follow an ingest job",
+        {200: schemas.IngestStatus},
+        problems=(400, 401, 404, 503),
+        path_parameters=("job_id",),
+    ),
+    Operation(
+        "get", "/health", "Live", {200: schemas.Health}, is_public=True, tags=("system",)
+    ),
+    Operation(
+        "get",
+        "/health/ready",
+        "Ready: every dependency with its state",
+        {200: schemas.Readiness, 503: schemas.Readiness},
+        is_public=True,
+        tags=("system",),
+    ),
+    Operation(
+        "get", "/openapi.json", "This document", {200: None}, is_public=True, tags=("system",)
+    ),
+)
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The whole document; made once per process."""
+    definitions = _definitions()
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "poimen-memory",
+            "version": version("poimen-memory"),
+            "description": "Ask a memory questions; every answer is traceable to its source.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": definitions,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            },
+        },
+    }
+
+
+def _definitions() -> dict[str, Any]:
+    inputs = [o.body for o in OPERATIONS if o.body] + [NodeBody]
+    outputs = [model for o in OPERATIONS for model in o.responses.values() if model]
+    modes: list[Any] = [(model, "validation") for model in inputs]
+    modes += [(model, "serialization") for model in (*outputs, schemas.Problem)]
+    _, schema = models_json_schema(modes, ref_template=f"{_SCHEMAS}{{model}}")
+    definitions: dict[str, Any] = schema["$defs"]
+    return definitions
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    said: dict[str, Any] = {"summary": operation.summary, "tags": list(operation.tags)}
+    parameters = [_path_parameter(name) for name in operation.path_parameters]
+    if operation.parameters:
+        parameters += _query_parameters(operation.parameters)
+    if parameters:
+        said["parameters"] = parameters
+    if operation.body:
+        said["requestBody"] = {"required": True, "content": _content(operation.body)}
+    said["responses"] = {
+        str(status): {
+            "description": "",
+            "content": _content(model) if model else {"application/json": {"schema": {"type": "object"}}},
+        }
+        for status, model in operation.responses.items()
+    }
+    for status in operation.problems:
+        problem = _content(schemas.Problem, "application/problem+json")
+        said["responses"][str(status)] = {"description": "", "content": problem}
+    said["security"] = [] if operation.is_public else [{"bearer": []}, {"key": []}]
+    return said
+
+
+def _content(model: type[BaseModel], kind: str = "application/json") -> dict[str, Any]:
+    return {kind: {"schema": {"$ref": f"{_SCHEMAS}{model.__name__}"}}}
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
+    schema = model.model_json_schema()
+    required = schema.get("required", [])
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "description": part.pop("description", ""),
+            "schema": part,
+            # A list is one comma-separated value.
+            **({"style": "form", "explode": False} if part.get("type") == "array" else {}),
+        }
+        for name, part in schema["properties"].items()
+    ]

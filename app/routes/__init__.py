@@ -1,0 +1,40 @@
+"""The resources, one module each. Parse, call one use case, format."""
+
+from typing import Any, cast
+
+from flask import current_app, request
+from flask.typing import ResponseReturnValue
+from pydantic import BaseModel
+
+from app.auth import authenticate
+from app.service import Service
+from app.wiring import FrontDoor
+from workers.model import Principal
+
+
+def front_door() -> FrontDoor:
+    return cast(FrontDoor, current_app.extensions["front_door"])
+
+
+def service() -> Service:
+    return front_door().service
+
+
+def principal() -> Principal:
+    """Who sent this request.
+
+    Raises:
+        NotAuthenticated, InvalidParameters: no usable credential.
+    """
+    return authenticate(request, front_door().keys)
+
+
+def json_body() -> Any:
+    """The request's JSON. Its faults become problems in `app.problems`."""
+    return request.get_json()
+
+
+def reply(body: BaseModel, status: int = 200, **headers: str) -> ResponseReturnValue:
+    """A model as JSON."""
+    kind = {"Content-Type": "application/json"}
+    return body.model_dump_json(), status, kind | headers

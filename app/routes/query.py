@@ -1,0 +1,20 @@
+"""Asking the memory."""
+
+import time
+
+from flask import Blueprint, g, request
+from flask.typing import ResponseReturnValue
+
+from app.routes import principal, reply, service
+from app.schemas import QueryParameters, QueryResponse, read_parameters
+
+bp = Blueprint("query", __name__)
+
+
+@bp.get("/memory/query")
+def ask() -> ResponseReturnValue:
+    """Answer a question from one project, or from all that the caller may read."""
+    who = principal()
+    parameters = read_parameters(QueryParameters, request.args)
+    answer = service().ask(parameters, who)
+    return reply(QueryResponse.of(parameters, answer, time.monotonic() - g.started_at))

@@ -1,0 +1,41 @@
+"""Whether the service lives, whether it can work, and what it speaks."""
+
+from http import HTTPStatus
+
+from flask import Blueprint
+from flask.typing import ResponseReturnValue
+
+from app.openapi import document
+from app.routes import front_door, reply
+from app.schemas import DependencyState, Health, Readiness
+from app.wiring import check_dependencies, live_workers
+
+bp = Blueprint("system", __name__)
+
+
+@bp.get("/health")
+def live() -> ResponseReturnValue:
+    """This process answers."""
+    return reply(Health(status="ok"))
+
+
+@bp.get("/health/ready")
+def ready() -> ResponseReturnValue:
+    """Every dependency with its state; 503 while one of them fails."""
+    states = check_dependencies(front_door())
+    is_ready = all(works for works, _ in states.values())
+    body = Readiness(
+        status="ready" if is_ready else "not_ready",
+        dependencies={
+            name: DependencyState(state="ok" if works else "failed", detail=detail)
+            for name, (works, detail) in states.items()
+        },
+        workers=live_workers(front_door().redis_url) if states["redis"][0] else [],
+    )
+    return reply(body, HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+@bp.get("/openapi.json")
+def openapi() -> ResponseReturnValue:
+    """This API, as OpenAPI 3.1."""
+    return document()

@@ -1,0 +1,186 @@
+"""Composition root of the front door, and what the command line does on the database directly."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from json import loads
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from celery import Celery
+from redis import Redis
+
+from app.dispatch import Dispatcher
+from app.service import Service
+from config.settings import Settings
+from workers.celery_app import make_celery
+from workers.contracts import (
+    CANARY,
+    INGEST_QUEUE,
+    MERGE_QUEUE,
+    PREFIX,
+    QUERY_QUEUE,
+    CanaryMessage,
+    worker_key,
+)
+from workers.deadline import Deadline
+from workers.errors import PoimenError, QueueUnavailable, StoreUnavailable
+from workers.pipeline.merge import finalize
+from workers.store.database import Database, check_database
+from workers.store.ingest_jobs import PostgresIngestJobs
+from workers.store.keys import PostgresKeys
+from workers.store.migrations import migrate
+from workers.store.projects import PostgresProjects
+from workers.store.query_runs import QueryRuns
+from workers.store.redis import check_redis, connect, reachable
+
+__all__ = ["check_database", "check_redis", "migrate"]
+
+_CANARY_LIFETIME_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class FrontDoor:
+    """Everything a request needs."""
+
+    service: Service
+    keys: PostgresKeys
+    database_url: str
+    redis_url: str
+    max_body_bytes: int
+
+
+def build_front_door(settings: Settings) -> FrontDoor:
+    """
+    Raises:
+        StoreUnavailable, QueueUnavailable: no address is configured.
+    """
+    if settings.database_url is None or settings.redis_url is None:
+        missing = StoreUnavailable if settings.database_url is None else QueueUnavailable
+        raise missing("Set POIMEN_DATABASE_URL and POIMEN_REDIS_URL, or start with `mem up`.")
+    database_url = settings.database_url.get_secret_value()
+    redis_url = settings.redis_url.get_secret_value()
+    database = Database(database_url, settings.database_connections)
+    runs = QueryRuns(connect(redis_url))
+    service = Service(
+        projects=PostgresProjects(database),
+        jobs=PostgresIngestJobs(database),
+        states=runs,
+        finalize=partial(finalize, runs),
+        dispatcher=Dispatcher(make_celery(redis_url)),
+    )
+    return FrontDoor(
+        service=service,
+        keys=PostgresKeys(database),
+        database_url=database_url,
+        redis_url=redis_url,
+        max_body_bytes=int(settings.ingest_max_mb * 1_000_000),
+    )
+
+
+def check_dependencies(front: FrontDoor) -> dict[str, tuple[bool, str]]:
+    """Each dependency's name -> whether it works, and its version or what is wrong."""
+    states: dict[str, tuple[bool, str]] = {}
+    for name, check, url in (
+        ("database", check_database, front.database_url),
+        ("redis", check_redis, front.redis_url),
+    ):
+        try:
+            states[name] = (True, check(url))
+        except PoimenError as error:
+            states[name] = (False, str(error))
+    workers = live_workers(front.redis_url) if states["redis"][0] else []
+    for queue in (QUERY_QUEUE, MERGE_QUEUE, INGEST_QUEUE):
+        count = sum(queue in worker["queues"] for worker in workers)
+        said = f"{count} live" if count else "no live worker; start one: mem up, or docs/running.md"
+        states[f"{queue}_worker"] = (count > 0, said)
+    skewed = [w["name"] for w in workers if abs(w["skew_ms"]) > 250]
+    said = f"clocks differ by over 250 ms: {', '.join(skewed)}" if skewed else "clocks agree"
+    states["clocks"] = (not skewed, said)
+    return states
+
+
+def live_workers(redis_url: str) -> list[dict[str, Any]]:
+    """What each worker with a fresh heartbeat says of itself: name, pid, host, queues, skew_ms.
+
+    Raises:
+        QueueUnavailable: Redis does not answer.
+    """
+    with reachable(), connect(redis_url) as client:
+        names = list(client.scan_iter(worker_key("*"), count=1000))
+        values = client.mget(names) if names else []
+    return sorted((loads(value) for value in values if value), key=lambda said: said["name"])
+
+
+def canary(redis_url: str, queue: str, timeout_s: float) -> bool:
+    """Whether a worker of this queue took a task and did it within the timeout.
+
+    Raises:
+        QueueUnavailable: Redis does not answer.
+    """
+    celery: Celery = make_celery(redis_url)
+    message: CanaryMessage = {
+        "key": f"{PREFIX}:canary:{uuid4().hex}",
+        "lifetime_s": _CANARY_LIFETIME_S,
+    }
+    with reachable(), connect(redis_url) as client:
+        celery.send_task(CANARY, [message], queue=queue, expires=timeout_s, ignore_result=True)
+        return client.blpop([message["key"]], timeout=timeout_s) is not None
+
+
+def ensure_local_key(database_url: str, key_file: Path) -> None:
+    """Leave a key in `key_file` that this database knows and that may do everything."""
+    with _keys(database_url) as keys:
+        if key_file.exists():
+            known = keys.find_principal(key_file.read_text().strip(), Deadline.after(10.0))
+            if known is not None and known.can_write and known.projects is None:
+                return
+        _, key = keys.create_key("local", None, can_write=True)
+    draft = key_file.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(key + "\n")
+    draft.rename(key_file)
+
+
+def create_key(
+    database_url: str, name: str, projects: list[str] | None, can_write: bool
+) -> tuple[str, str]:
+    """A new key: its id, and the key itself."""
+    with _keys(database_url) as keys:
+        return keys.create_key(name, projects, can_write)
+
+
+def list_keys(database_url: str) -> list[dict[str, Any]]:
+    """id, name, can_write, projects, created_at and revoked_at of every key."""
+    with _keys(database_url) as keys:
+        return keys.list_keys()
+
+
+def revoke_key(database_url: str, key_id: str) -> bool:
+    """Whether there was such a key to revoke."""
+    with _keys(database_url) as keys:
+        return keys.revoke_key(key_id)
+
+
+@contextmanager
+def _keys(database_url: str) -> Iterator[PostgresKeys]:
+    database = Database(database_url, 1)
+    try:
+        yield PostgresKeys(database)
+    finally:
+        database.close()
+
+
+def check_models() -> list[tuple[str, str, Path]]:
+    """Name, sha256 and path of each embedded model file.
+
+    Raises:
+        ModelMismatch: a file is missing, or not the pinned one.
+    """
+    from workers.engines.build import embedded_files
+
+    return embedded_files()
