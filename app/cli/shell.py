@@ -95,7 +95,7 @@ def as_failure(error: "ClientError") -> CommandFailed:
     title = str(error.problem.get("title") or f"HTTP {error.status}").rstrip(".")
     advice = str(error.problem.get("detail") or "Look at the service's log.")
     if error.status == 401:
-        advice = f"{advice.rstrip('.')}. Put a key of `mem keys create` into POIMEN_API_KEY."
+        advice = f"{advice.rstrip('.')}. Put the key into POIMEN_API_KEY."
     return CommandFailed(
         f"{title[:1].lower()}{title[1:]}.",
         advice,
