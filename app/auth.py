@@ -33,5 +33,7 @@ def authenticate(request: Request, keys: Keys) -> Principal:
     if len(key) <= _LONGEST_KEY:
         principal = keys.find_principal(key.strip(), Deadline.after(_LOOKUP_S))
     if principal is None:
-        raise NotAuthenticated("This key is not known, or was revoked; `mem keys create` makes one.")
+        raise NotAuthenticated(
+            "This key is not known, or was revoked; `mem keys create` makes one."
+        )
     return principal

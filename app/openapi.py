@@ -71,9 +71,7 @@ OPERATIONS = (
         problems=(400, 401, 404, 503),
         path_parameters=("job_id",),
     ),
-    Operation(
-        "get", "/health", "Live", {200: schemas.Health}, is_public=True, tags=("system",)
-    ),
+    Operation("get", "/health", "Live", {200: schemas.Health}, is_public=True, tags=("system",)),
     Operation(
         "get",
         "/health/ready",
@@ -135,7 +133,9 @@ def _operation(operation: Operation) -> dict[str, Any]:
     said["responses"] = {
         str(status): {
             "description": "",
-            "content": _content(model) if model else {"application/json": {"schema": {"type": "object"}}},
+            "content": _content(model)
+            if model
+            else {"application/json": {"schema": {"type": "object"}}},
         }
         for status, model in operation.responses.items()
     }

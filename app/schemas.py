@@ -78,7 +78,8 @@ def _levels(value: list[str]) -> list[Level]:
 Integer = Annotated[int, BeforeValidator(_integer)]
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
 Instant = Annotated[
-    datetime, PlainSerializer(lambda value: value.astimezone(UTC).isoformat().replace("+00:00", "Z"))
+    datetime,
+    PlainSerializer(lambda value: value.astimezone(UTC).isoformat().replace("+00:00", "Z")),
 ]
 Score = Annotated[float, Field(ge=0, le=1)]
 
@@ -153,9 +154,13 @@ class ProjectParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     project: Annotated[str, Field(pattern=PROJECT_NAME)]
-    title: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_no_nul)] | None = None
+    title: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_no_nul)] | None = (
+        None
+    )
     roots: list[Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]] = Field(
-        default=[], max_length=100, description="absolute folders whose questions go to this project"
+        default=[],
+        max_length=100,
+        description="absolute folders whose questions go to this project",
     )
 
 
@@ -166,7 +171,10 @@ class IngestParameters(BaseModel):
 
     project: Annotated[str, Field(pattern=PROJECT_NAME)] | None = None
     format: Literal["nodes"]
-    nodes: Annotated[list[Any], Field(min_length=1, json_schema_extra={"items": {"$ref": "#/components/schemas/NodeBody"}})]
+    nodes: Annotated[
+        list[Any],
+        Field(min_length=1, json_schema_extra={"items": {"$ref": "#/components/schemas/NodeBody"}}),
+    ]
 
 
 class ParentBody(BaseModel):
@@ -315,7 +323,9 @@ class Federation(BaseModel):
     failed: int
     skipped: int
     cancelled: int
-    coverage: Score = Field(description="share of the projects that answered, partial ones included")
+    coverage: Score = Field(
+        description="share of the projects that answered, partial ones included"
+    )
     finalized_by: str
 
     @classmethod
@@ -624,5 +634,3 @@ def _error(model: type[BaseModel], detail: Any) -> dict[str, str]:
 
 def _ms(milliseconds: float) -> float:
     return round(milliseconds, 3)
-
-

@@ -126,7 +126,9 @@ class Service:
         try:
             parsed = UUID(job_id)
         except ValueError as error:
-            raise IngestNotFound("An ingest job's id is what POST /memory/ingest returned.") from error
+            raise IngestNotFound(
+                "An ingest job's id is what POST /memory/ingest returned."
+            ) from error
         return self._jobs.load_job(parsed, principal)
 
 

@@ -51,15 +51,20 @@ class Settings(BaseSettings):
     )
     web_threads: PositiveInt = Field(32, description="requests one web process serves at once")
     query_workers: PositiveInt = Field(1, description="query worker processes of `mem up`")
-    query_concurrency: PositiveInt = Field(8, description="projects one query worker searches at once")
+    query_concurrency: PositiveInt = Field(
+        8, description="projects one query worker searches at once"
+    )
     merge_concurrency: PositiveInt = Field(4, description="merges one merge worker runs at once")
-    background_concurrency: PositiveInt = Field(1, description="ingest processes of one background worker")
+    background_concurrency: PositiveInt = Field(
+        1, description="ingest processes of one background worker"
+    )
     database_connections: PositiveInt = Field(
         8, description="most database connections of one process"
     )
     rerank_depth: PositiveInt = Field(100, description="candidates reranked per project")
     embedding_url: str | None = Field(
-        None, description="OpenAI-compatible server, for example http://gpu:8080; unset: embedded MiniLM"
+        None,
+        description="OpenAI-compatible server, for example http://gpu:8080; unset: embedded MiniLM",
     )
     embedding_api_key: SecretStr | None = Field(None, description="bearer token for that server")
     embedding_model: str = Field(

@@ -86,9 +86,7 @@ class Searchable(Protocol):
         """The nodes that still exist, by sha256; their `parents` are left empty."""
         ...
 
-    def walk(
-        self, nodes: Sequence[Sha256], hops: int, fan: int, deadline: Deadline
-    ) -> list[Step]:
+    def walk(self, nodes: Sequence[Sha256], hops: int, fan: int, deadline: Deadline) -> list[Step]:
         """Edges within `hops` of the nodes, parents of a child in order of precedence, then sha256.
 
         At most `fan` parents of any node are followed.

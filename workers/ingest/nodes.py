@@ -107,7 +107,11 @@ def _project_of(
 
 
 def _draft(
-    line: int, body: NodeBody, project: ProjectName, seen: Counter[tuple[str, ...]], model: EmbeddingModel
+    line: int,
+    body: NodeBody,
+    project: ProjectName,
+    seen: Counter[tuple[str, ...]],
+    model: EmbeddingModel,
 ) -> Draft:
     _check_text(body)
     if body.level is not Level.L0 and not body.parents:
@@ -174,9 +178,7 @@ def _reason(error: ValidationError) -> str:
     return "; ".join(said)
 
 
-def _resolve(
-    drafts: Sequence[Draft], find: FindNodes
-) -> tuple[list[Node], list[Refusal]]:
+def _resolve(drafts: Sequence[Draft], find: FindNodes) -> tuple[list[Node], list[Refusal]]:
     """Replace labels by sha256s. Levels only descend, so one pass from L0 up is enough."""
     labels = {(d.node.project, d.label): d for d in drafts if d.label is not None}
     stored = _find_outside(drafts, labels, find)
@@ -225,9 +227,7 @@ def _parent(
     project = draft.node.project
     sha256 = labelled.node.sha256 if labelled else name
     if labelled and labelled.node.level >= draft.node.level:
-        raise ValueError(
-            f"parent {name!r} is {labelled.node.level}: parents are of a lower level"
-        )
+        raise ValueError(f"parent {name!r} is {labelled.node.level}: parents are of a lower level")
     level = known.get((project, sha256)) or stored.get((project, sha256))
     if level is None:
         refused = f"was refused (line {labelled.line})" if labelled else "does not exist"

@@ -1,7 +1,7 @@
 """Connections to Redis or Valkey, and the one setting that has two spellings."""
 
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from redis import Redis
@@ -71,7 +71,9 @@ def check_redis(url: str) -> str:
             f"Redis may evict keys ({policy}), which loses queued work:"
             " set maxmemory-policy noeviction."
         )
-    name, version = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", said)
+    name, version = (
+        ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", said)
+    )
     return f"{name} {version}"
 
 

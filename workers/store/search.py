@@ -51,9 +51,7 @@ class ProjectSearch:
         rows = self._rows("load_nodes", deadline, nodes=list(nodes))
         return {row["sha256"]: _node(row) for row in rows}
 
-    def walk(
-        self, nodes: Sequence[Sha256], hops: int, fan: int, deadline: Deadline
-    ) -> list[Step]:
+    def walk(self, nodes: Sequence[Sha256], hops: int, fan: int, deadline: Deadline) -> list[Step]:
         rows = self._rows("walk_edges", deadline, nodes=list(nodes), hops=hops, fan=fan)
         return [
             Step(child=row.pop("child"), siblings=row.pop("siblings"), parent=_node(row))

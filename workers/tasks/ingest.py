@@ -88,9 +88,7 @@ def _ingest(work: wiring.Ingest, claim: Claim) -> None:
     )
 
 
-def _levels(
-    work: wiring.Ingest, project: ProjectName, shas: Any
-) -> dict[Sha256, Level]:
+def _levels(work: wiring.Ingest, project: ProjectName, shas: Any) -> dict[Sha256, Level]:
     with work.database.transaction() as connection:
         nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
         return {sha: level for sha, (level, _) in nodes.find_nodes(project, shas).items()}

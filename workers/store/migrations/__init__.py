@@ -26,7 +26,9 @@ def migrate(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as guard:
         _take_lock(guard)
         engine = create_engine(
-            "postgresql+psycopg://", creator=lambda: psycopg.connect(database_url), poolclass=NullPool
+            "postgresql+psycopg://",
+            creator=lambda: psycopg.connect(database_url),
+            poolclass=NullPool,
         )
         with engine.connect() as connection:
             config = Config()
