@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.failures import CommandFailed
+from app.cli.failures import CommandFailed, escaped
 from app.cli.ingest import exit_code, read_nodes, show_report, store
 from app.cli.render import Look, show_answer
 from app.cli.shell import (
@@ -77,9 +77,9 @@ def _run(settings: "Settings", file: Path, look: Look) -> None:
             for question in (QUESTION, PARAPHRASE):
                 _ask(client, question, look)
     except StackError as error:
-        raise CommandFailed(
-            "the service cannot start here.", str(error), code="stack_failed"
-        ) from error
+        advice, _, log_tail = str(error).partition("\n")
+        note(escaped(log_tail))
+        raise CommandFailed("the service cannot run here.", advice, code="stack_failed") from error
 
 
 def _fill(client: "Client", file: Path) -> None:

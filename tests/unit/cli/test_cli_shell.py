@@ -40,13 +40,10 @@ def test_help_lists_every_command_and_imports_none(flag: str) -> None:
         assert f"\n  {command}" in ran.stdout
 
 
-OURS = [name for name in COMMANDS if name != "up"]
-
-
 @pytest.mark.parametrize(
     "command",
     [
-        *([name] for name in OURS),
+        *([name] for name in COMMANDS),
         ["projects", "list"],
         ["projects", "add"],
         ["keys", "create"],
