@@ -11,7 +11,6 @@ from typing import Any
 from uuid import uuid4
 
 from celery import Celery
-from redis import Redis
 
 from app.dispatch import Dispatcher
 from app.service import Service

@@ -59,7 +59,7 @@ class EmbeddingModel:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """A text as the engines see it: one vector, and packed token vectors if the reranker uses them."""
+    """A text as the engines see it: its vector, and token vectors if the reranker uses them."""
 
     vector: Vector
     tokens: bytes | None

@@ -79,7 +79,7 @@ class Searchable(Protocol):
         tokens_for: int,
         deadline: Deadline,
     ) -> list[Candidate]:
-        """The `depth` nearest nodes, best first; the first `tokens_for` carry their token vectors."""
+        """The `depth` nearest nodes, best first; the first `tokens_for` carry token vectors."""
         ...
 
     def load_nodes(self, nodes: Sequence[Sha256], deadline: Deadline) -> dict[Sha256, Node]:

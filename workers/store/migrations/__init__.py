@@ -1,4 +1,4 @@
-"""Brings the database to this version's schema. Plain SQL files, ordered and recorded by Alembic."""
+"""Brings the database to this version's schema: plain SQL files, recorded by Alembic."""
 
 import time
 from pathlib import Path

@@ -1,0 +1,61 @@
+"""Slowness that comes from outside: the database is slow for one project, a process is stopped."""
+
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from tests.integration.service import Service
+
+# A policy's function runs per row; sleeping once per transaction makes the delay a known one.
+_SLOW = """
+CREATE OR REPLACE FUNCTION delay_of(asked text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE seconds float;
+BEGIN
+    SELECT slow.seconds INTO seconds FROM slow WHERE slow.project = asked;
+    IF seconds IS NOT NULL AND current_setting('slow.p' || md5(asked), true) IS DISTINCT FROM 'slept' THEN
+        PERFORM set_config('slow.p' || md5(asked), 'slept', true);
+        PERFORM pg_sleep(seconds);
+    END IF;
+    RETURN true;
+END $$;
+"""
+
+
+@contextmanager
+def slow_projects(service: Service, seconds: dict[str, float]) -> Iterator[None]:
+    """Make recall of these projects take so long, by a row-security policy on the vectors."""
+    with service.connect() as connection:
+        connection.execute("CREATE TABLE slow (project text PRIMARY KEY, seconds float)")
+        for project, delay in seconds.items():
+            connection.execute("INSERT INTO slow VALUES (%s, %s)", [project, delay])
+        connection.execute(_SLOW)
+        connection.execute("ALTER TABLE node_vector ENABLE ROW LEVEL SECURITY")
+        connection.execute("ALTER TABLE node_vector FORCE ROW LEVEL SECURITY")
+        connection.execute("CREATE POLICY slow ON node_vector USING (delay_of(project))")
+    try:
+        yield
+    finally:
+        with service.connect() as connection:
+            connection.execute("DROP POLICY slow ON node_vector")
+            connection.execute("ALTER TABLE node_vector NO FORCE ROW LEVEL SECURITY")
+            connection.execute("ALTER TABLE node_vector DISABLE ROW LEVEL SECURITY")
+            connection.execute("DROP FUNCTION delay_of")
+            connection.execute("DROP TABLE slow")
+
+
+@contextmanager
+def stopped(pids: Iterable[int]) -> Iterator[None]:
+    """Stop processes as a hanging machine would, until the block ends."""
+    pids = list(pids)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def pids_of(service: Service, queue: str) -> list[int]:
+    return [worker["pid"] for worker in service.workers() if queue in worker["queues"]]
