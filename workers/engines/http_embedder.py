@@ -85,6 +85,11 @@ class HttpEmbedder:
                 f"cannot be reached ({type(error).__name__})",
                 "start it, or correct POIMEN_EMBEDDING_URL",
             ) from error
+        except ValueError:
+            # Of http.client, about a header; its message, and so the log, would hold the key.
+            raise self._unavailable(
+                "was not asked: its key holds a line break", "correct POIMEN_EMBEDDING_API_KEY"
+            ) from None
         if response.status_code in (401, 403):
             raise self._unavailable(
                 f"answered HTTP {response.status_code}", "correct POIMEN_EMBEDDING_API_KEY"
@@ -104,7 +109,7 @@ class HttpEmbedder:
             # Servers may answer in any order; the index says which text a vector is of.
             rows = np.array([by_index[index] for index in range(count)], np.float64)
             extra = len(answer["data"]) - count
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise self._unavailable(
                 f"did not answer with {count} vectors of numbers", "see its log"
             ) from error
@@ -145,7 +150,9 @@ class _Bearer(AuthBase):
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         if self._api_key:
-            request.headers["Authorization"] = f"Bearer {self._api_key}"
+            # Headers go out as Latin-1; this way any key goes out as UTF-8.
+            header = f"Bearer {self._api_key}".encode().decode("latin-1")
+            request.headers["Authorization"] = header
         return request
 
 

@@ -18,6 +18,12 @@ from workers.engines.minilm import MiniLM
 from workers.model import Candidate, Encoding
 
 WIDTH = 128  # numbers a token vector keeps, one byte each
+BLOCK = 128  # passages unpacked at once: bounds the memory of a long list
+
+_COMMON = 996  # WordPiece ids up to here are special or unused; after them, by frequency
+
+_QUERY_VERSION = 1
+_QUERY_HEADER = struct.Struct("<BH")  # version, number of tokens
 
 _STOP_WORDS = """
 a about after all also am an and any are as at be because been before being but by can could
@@ -36,13 +42,6 @@ def stop_ids(minilm: MiniLM) -> frozenset[int]:
     return frozenset(minilm.token_id(word) for word in STOP_WORDS)
 
 
-_VOCABULARY = 30522
-_COMMON = 996  # WordPiece ids up to here are special, unused or bytes; after them, by frequency
-
-_QUERY_VERSION = 1
-_QUERY_HEADER = struct.Struct("<BH")  # version, number of tokens
-
-
 class Compressor:
     """Turns token states into what is stored (passages) and asked (questions)."""
 
@@ -55,7 +54,7 @@ class Compressor:
         """A passage's token vectors, 128 signed bytes each, nothing between them.
 
         token_ids has shape (n,), states (n, 384). Stop words are dropped; if nothing else is
-        there, all are kept. No scale is stored: `unpack` renormalises.
+        there, all are kept. No scale is stored: rows are normalised when compared.
         """
         return self._rows(states[self._kept(token_ids)]).tobytes()
 
@@ -88,7 +87,7 @@ def zipf_weights(token_ids: NDArray[np.int64]) -> NDArray[np.float64]:
     The vocabulary is ordered by frequency, so by Zipf's law the logarithm of an id stands for how
     much its token says. Tokens that all weigh nothing weigh the same.
     """
-    raw = np.log1p(np.maximum(token_ids - _COMMON, 0)) / math.log(_VOCABULARY - _COMMON)
+    raw = np.log1p(np.maximum(token_ids - _COMMON, 0))
     if not raw.any():
         raw = np.ones_like(raw)
     weights: NDArray[np.float64] = raw / raw.sum()
@@ -145,9 +144,6 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-BLOCK = 128  # passages unpacked at once: bounds the memory of a long list
-
-
 def interactions(query: bytes, passages: Sequence[bytes]) -> list[float]:
     """z = sum_i w_i max_j cos(q_i, p_j) of each passage, -1 to 1; 0 if either has no token.
 
@@ -194,6 +190,8 @@ def _interactions(
 
 
 def _unpack_query(packed: bytes) -> tuple[list[float], NDArray[np.float32]]:
+    if len(packed) < _QUERY_HEADER.size:
+        raise ValueError("these are not the token vectors of a question")
     version, count = _QUERY_HEADER.unpack_from(packed)
     weights_end = _QUERY_HEADER.size + 4 * count
     if version != _QUERY_VERSION or len(packed) != weights_end + WIDTH * count:

