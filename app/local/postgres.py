@@ -89,7 +89,7 @@ class Postgres:
         make_own_folder(self.run_folder, self._account)
         self._write_config()
         end_orphan(self._pid_file, str(self.cluster), signal.SIGINT, signal.SIGQUIT)
-        self._disown_pid_file()
+        self._disown_lock_files()
         argv = (files.server, "-D", self.cluster, "-c", f"config_file={self._config}")
         return ProcessSpec(
             name="PostgreSQL",
@@ -197,13 +197,15 @@ class Postgres:
         self._config.write_text("\n".join(lines))
         self._config.chmod(0o644)  # the server's account reads it; no secret is in it
 
-    def _disown_pid_file(self) -> None:
-        """Make sure that the pid file of a dead server is no obstacle.
+    def _disown_lock_files(self) -> None:
+        """Make sure that what a killed server left behind is no obstacle.
 
-        The server refuses to start while any process has the number in it, even a stranger. It
-        ignores its own parent's number, though, and still looks for shared memory in use; that
-        is why the file is not simply removed.
+        The server refuses to start while the number in its pid file is anyone's: a stranger's
+        who got it since, or its own zombie's. It ignores its own parent's number, though, and
+        still looks for shared memory in use; that is why the pid file is not simply removed.
         """
+        for name in (SOCKET_NAME, f"{SOCKET_NAME}.lock"):
+            (self.run_folder / name).unlink(missing_ok=True)
         try:
             number, _, rest = self._pid_file.read_text().partition("\n")
         except FileNotFoundError:
