@@ -58,4 +58,5 @@ def stopped(pids: Iterable[int]) -> Iterator[None]:
 
 
 def pids_of(service: Service, queue: str) -> list[int]:
+    """The live workers of a queue."""
     return [worker["pid"] for worker in service.workers() if queue in worker["queues"]]

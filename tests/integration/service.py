@@ -24,6 +24,7 @@ FIXTURE = Path(__file__).parents[1] / "fixtures" / "memory_nodes.jsonl"
 MEM = Path(sys.executable).with_name("mem")
 READY_S = 90.0
 Found = TypeVar("Found")
+ALIVE = b"poimen:worker:"
 KEPT_TABLES = ("alembic_version", "embedding_model", "api_key")
 
 
@@ -91,7 +92,7 @@ class Service:
         return found
 
     def empty(self) -> None:
-        """Forget every project and everything in Valkey; keys and the model stay."""
+        """Forget every project and everything in Valkey but who is alive; API keys stay."""
         with self.connect() as connection:
             rows = connection.execute(
                 "SELECT tablename FROM pg_tables"
@@ -101,7 +102,9 @@ class Service:
             tables = sql.SQL(", ").join(sql.Identifier(name) for (name,) in rows)
             connection.execute(sql.SQL("TRUNCATE {} CASCADE").format(tables))
         with self.redis() as redis:
-            redis.flushall()
+            keys = [key for key in redis.scan_iter(count=1000) if not key.startswith(ALIVE)]
+            if keys:
+                redis.delete(*keys)
 
 
 def until(look: Callable[[], Found | None], within_s: float = 20.0) -> Found:

@@ -1,5 +1,7 @@
 """The connection pool, and the two ways to use it: bounded reads and transactions."""
 
+import os
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -31,7 +33,12 @@ class Database:
             open=False,
             configure=_configure,
             timeout=_CONNECT_TIMEOUT_S,
-            kwargs={"connect_timeout": int(_CONNECT_TIMEOUT_S), "autocommit": True},
+            kwargs={
+                "connect_timeout": int(_CONNECT_TIMEOUT_S),
+                "autocommit": True,
+                # Tells whoever looks at pg_stat_activity which process a session belongs to.
+                "application_name": f"poimen-{socket.gethostname()[:40]}-{os.getpid()}",
+            },
         )
         self._pool.open()
 
