@@ -165,7 +165,11 @@ def _query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
             "description": part.pop("description", ""),
             "schema": part,
             # A list is one comma-separated value.
-            **({"style": "form", "explode": False} if part.get("type") == "array" else {}),
+            **({"style": "form", "explode": False} if _is_list(part) else {}),
         }
         for name, part in schema["properties"].items()
     ]
+
+
+def _is_list(part: Mapping[str, Any]) -> bool:
+    return any(kind.get("type") == "array" for kind in part.get("anyOf", [part]))

@@ -73,7 +73,14 @@ def register(app: Flask) -> None:
 
     @app.errorhandler(HTTPException)
     def _framework(error: HTTPException) -> Response:
-        return as_problem(_as_ours(error))
+        response = as_problem(_as_ours(error))
+        response.allow.update(getattr(error, "valid_methods", None) or ())
+        return response
+
+    @app.errorhandler(RecursionError)
+    def _too_deep(_: RecursionError) -> Response:
+        # Nothing here recurses but over what a caller sent.
+        return as_problem(errors.InvalidParameters.of("body", "is nested too deeply"))
 
     @app.errorhandler(Exception)
     def _unforeseen(error: Exception) -> Response:

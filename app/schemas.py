@@ -4,6 +4,7 @@ The OpenAPI document is generated from these same classes.
 """
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -38,7 +39,9 @@ from workers.model import (
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,15}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
+# U+0000 as JSON writes it; after an odd number of backslashes it is the text of an escape.
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def _integer(value: object) -> object:
@@ -73,6 +76,20 @@ def _levels(value: list[str]) -> list[Level]:
     if wrong or not value:
         raise ValueError("takes L0, L1 and L2, comma-separated")
     return sorted({Level(name) for name in value})
+
+
+def _storable(nodes: list[Any]) -> list[Any]:
+    # A job keeps its nodes as jsonb, which refuses what JSON text can hold and PostgreSQL cannot.
+    for line, node in enumerate(nodes, start=1):
+        try:
+            data = json.dumps(node, ensure_ascii=False, allow_nan=False).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"node {line} holds half of a surrogate pair") from error
+        except ValueError as error:
+            raise ValueError(f"node {line} holds NaN or infinity") from error
+        if _NUL.search(data):
+            raise ValueError(f"node {line} holds U+0000")
+    return nodes
 
 
 Integer = Annotated[int, BeforeValidator(_integer)]
@@ -174,6 +191,7 @@ class IngestParameters(BaseModel):
     nodes: Annotated[
         list[Any],
         Field(min_length=1, json_schema_extra={"items": {"$ref": "#/components/schemas/NodeBody"}}),
+        AfterValidator(_storable),
     ]
 
 

@@ -3,10 +3,12 @@
 import hashlib
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from pydantic import ValidationError
 
@@ -15,6 +17,10 @@ from workers.model import EmbeddingModel, Level, Node, ProjectName, Sha256
 
 FindNodes = Callable[[ProjectName, Iterable[Sha256]], Mapping[Sha256, Level]]
 """Which of these sha256s a project already holds, with their levels."""
+
+_DEEPEST = 100  # answers carry metadata, and their serializer gives up at 255 levels
+# U+0000 as JSON writes it; after an odd number of backslashes it is the text of an escape.
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,8 @@ def read_nodes(
     order of the submission does not matter.
     """
     drafts, refusals = _drafts(bodies, project, writable, model)
-    nodes, unresolved = _resolve(drafts, find)
+    refused = {label: refusal.line for refusal in refusals if (label := _label(bodies, refusal))}
+    nodes, unresolved = _resolve(drafts, refused, find)
     return nodes, sorted((*refusals, *unresolved), key=lambda refusal: refusal.line)
 
 
@@ -78,12 +85,9 @@ def _drafts(
     for line, raw in enumerate(bodies, start=1):
         try:
             body = NodeBody.model_validate(raw)
+            _check_storable(raw)
             draft = _draft(line, body, _project_of(body, project, writable), seen, model)
-            if draft.label is not None:
-                key = (draft.node.project, draft.label)
-                first = labels.setdefault(key, line)
-                if first != line:
-                    raise ValueError(f"id {draft.label!r} was already used in line {first}")
+            _check_label(draft, labels)
         except ValidationError as error:
             refusals.append(Refusal(line, _reason(error)))
         except ValueError as error:
@@ -91,6 +95,14 @@ def _drafts(
         else:
             drafts.append(draft)
     return drafts, refusals
+
+
+def _check_label(draft: Draft, labels: dict[tuple[ProjectName, str], int]) -> None:
+    if draft.label is None:
+        return
+    first = labels.setdefault((draft.node.project, draft.label), draft.line)
+    if first != draft.line:
+        raise ValueError(f"id {draft.label!r} was already used in line {first}")
 
 
 def _project_of(
@@ -113,7 +125,9 @@ def _draft(
     seen: Counter[tuple[str, ...]],
     model: EmbeddingModel,
 ) -> Draft:
-    _check_text(body)
+    if not body.text.strip():
+        raise ValueError("text: is blank")
+    _check_instant(body.occurred_at)
     if body.level is not Level.L0 and not body.parents:
         raise ValueError(f"an {body.level} node needs a parent: it would have no provenance")
     identity = (project, body.level.value, body.kind.value, body.source, body.text)
@@ -139,15 +153,38 @@ def _draft(
     return Draft(line, body.id, node, tuple(dict.fromkeys(body.parents)))
 
 
-def _check_text(body: NodeBody) -> None:
-    if not body.text.strip():
-        raise ValueError("text: is blank")
+def _check_storable(raw: object) -> None:
+    if _is_nested_beyond(raw, _DEEPEST):
+        raise ValueError(f"is nested more than {_DEEPEST} levels deep")
     try:
-        data = body.model_dump_json().encode()
-    except (UnicodeEncodeError, ValueError) as error:
+        data = json.dumps(raw, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError as error:
         raise ValueError("holds half of a surrogate pair, which is not text") from error
-    if b"\\u0000" in data:
+    except ValueError as error:
+        raise ValueError("holds NaN or infinity, which JSON does not have") from error
+    if _NUL.search(data):
         raise ValueError("holds U+0000, which PostgreSQL cannot store")
+
+
+def _is_nested_beyond(value: object, levels: int) -> bool:
+    layer = [value]
+    for _ in range(levels):
+        mappings = [inner for outer in layer if isinstance(outer, dict) for inner in outer.values()]
+        lists = [inner for outer in layer if isinstance(outer, list) for inner in outer]
+        layer = mappings + lists
+    return bool(layer)
+
+
+def _check_instant(instant: datetime | None) -> None:
+    # PostgreSQL has years that Python has not: read back in another time zone, an instant at the
+    # very edge would end every query that finds its node.
+    if instant is None:
+        return
+    try:
+        for day in (timedelta(days=-1), timedelta(days=1)):
+            (instant + day).astimezone(UTC) + day
+    except OverflowError as error:
+        raise ValueError("occurred_at: is outside of the years 1 to 9999") from error
 
 
 def _embedding(body: NodeBody, model: EmbeddingModel) -> tuple[float, ...] | None:
@@ -166,19 +203,29 @@ def _embedding(body: NodeBody, model: EmbeddingModel) -> tuple[float, ...] | Non
         )
     norm = math.hypot(*body.embedding)
     if not math.isfinite(norm) or norm < 1e-6:
-        raise ValueError("embedding: holds NaN or infinity, or is all zeros")
+        raise ValueError("embedding: is too long, or all zeros")
     return tuple(number / norm for number in body.embedding)
 
 
 def _reason(error: ValidationError) -> str:
     said = []
+    if any(detail["type"] == "model_type" for detail in error.errors()):
+        return "is not a JSON object"
     for detail in error.errors(include_url=False, include_input=False, include_context=False):
         where = ".".join(str(part) for part in detail["loc"])
         said.append(f"{where}: {detail['msg']}" if where else detail["msg"])
     return "; ".join(said)
 
 
-def _resolve(drafts: Sequence[Draft], find: FindNodes) -> tuple[list[Node], list[Refusal]]:
+def _label(bodies: Sequence[object], refusal: Refusal) -> str | None:
+    raw = bodies[refusal.line - 1]
+    label = raw.get("id") if isinstance(raw, dict) else None
+    return label if isinstance(label, str) else None
+
+
+def _resolve(
+    drafts: Sequence[Draft], refused: Mapping[str, int], find: FindNodes
+) -> tuple[list[Node], list[Refusal]]:
     """Replace labels by sha256s. Levels only descend, so one pass from L0 up is enough."""
     labels = {(d.node.project, d.label): d for d in drafts if d.label is not None}
     stored = _find_outside(drafts, labels, find)
@@ -189,7 +236,7 @@ def _resolve(drafts: Sequence[Draft], find: FindNodes) -> tuple[list[Node], list
         project = draft.node.project
         try:
             parents = [
-                _parent(draft, labels.get((project, name)), name, known, stored)
+                _parent(draft, labels.get((project, name)), name, refused, known, stored)
                 for name in draft.parents
             ]
         except ValueError as error:
@@ -221,6 +268,7 @@ def _parent(
     draft: Draft,
     labelled: Draft | None,
     name: str,
+    refused: Mapping[str, int],
     known: Mapping[tuple[ProjectName, Sha256], Level],
     stored: Mapping[tuple[ProjectName, Sha256], Level],
 ) -> Sha256:
@@ -230,8 +278,9 @@ def _parent(
         raise ValueError(f"parent {name!r} is {labelled.node.level}: parents are of a lower level")
     level = known.get((project, sha256)) or stored.get((project, sha256))
     if level is None:
-        refused = f"was refused (line {labelled.line})" if labelled else "does not exist"
-        raise ValueError(f"parent {name!r} {refused} in project {project!r}")
+        line = labelled.line if labelled else refused.get(name)
+        said = "does not exist" if line is None else f"was refused (line {line})"
+        raise ValueError(f"parent {name!r} {said} in project {project!r}")
     if level >= draft.node.level:
         raise ValueError(f"parent {name!r} is {level}: parents are of a lower level")
     return sha256

@@ -28,6 +28,9 @@ from workers.pipeline.walk import (
 )
 from workers.ports import Reranker, Searchable
 
+WALK_SHARE = 0.1  # of what remains when reranking begins, at most WALK_MOST_S
+WALK_MOST_S = 0.25
+
 EncodeQuery = Callable[[str, Deadline], tuple[Encoding, str]]
 """Encodes a question within a deadline; also says where the encoding came from."""
 
@@ -97,7 +100,10 @@ def _answer(
             encoding.vector, query.levels, query.recall_depth, rerank_depth, deadline
         )
     with stages.stage("rerank"):
-        reranked = rerank(encoding, recalled, reranker, rerank_depth, deadline)
+        # Without time left for the walk there would be no hits at all, however many were reranked.
+        walk_s = min(WALK_MOST_S, WALK_SHARE * deadline.remaining())
+        until = Deadline(deadline.instant - walk_s, deadline.clock)
+        reranked = rerank(encoding, recalled, reranker, rerank_depth, until)
     with stages.stage("walk"):
         hits = _load_hits(reranked.ranking[: query.limit], project, nodes, deadline)
     return Outcome(

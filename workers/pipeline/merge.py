@@ -47,7 +47,7 @@ def merge_outcomes(query_id: str, frozen: Frozen) -> Answer:
 
 
 def merge_order(hit: Hit) -> tuple[bool, float, float, str, str]:
-    """The total order of an answer: reranked before not, rerank score, fused score, project, sha."""
+    """An answer's total order: reranked before not, rerank score, fused score, project, sha256."""
     score = hit.rerank_score
     return (score is None, -(score or 0.0), -hit.fused, hit.project, hit.sha256)
 
