@@ -1,17 +1,16 @@
 """The embedded stack: everything the service needs, as children of this process."""
 
-import importlib
 import json
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self
 
 from pydantic import SecretStr
 
@@ -39,20 +38,16 @@ VALKEY_STOP_S = 2.0
 POSTGRES_STOP_S = 4.0
 
 
-class Preparation(Protocol):
-    """What the stack needs done between its parts; the module `app.wiring` does it."""
+@dataclass(frozen=True)
+class Preparation:
+    """What the stack needs done between its parts; `app.wiring` does it."""
 
-    def check_database(self, database_url: str) -> None: ...
-
-    def check_redis(self, redis_url: str) -> None: ...
-
-    def migrate(self, database_url: str) -> None: ...
-
-    def ensure_local_key(self, database_url: str, key_file: Path) -> None: ...
-
-    def live_workers(self, redis_url: str) -> list[dict[str, Any]]: ...
-
-    def canary(self, redis_url: str, queue: str, timeout_s: float) -> bool: ...
+    check_database: Callable[[str], object]
+    check_redis: Callable[[str], object]
+    migrate: Callable[[str], None]
+    ensure_local_key: Callable[[str, Path], None]
+    live_workers: Callable[[str], list[dict[str, Any]]]
+    canary: Callable[[str, str, float], bool]
 
 
 @dataclass(frozen=True)
@@ -182,6 +177,7 @@ class Stack:
     def _start_postgres(self, postgres: Postgres | None) -> str:
         if postgres is None:
             return _secret(self._settings.database_url)
+        self._held.callback(self._remove_if_short, postgres.run_folder)
         spec = postgres.prepare(self._stop_request.check)
         deadline = time.monotonic() + CONNECTIONS_END_S
         while True:
@@ -202,10 +198,17 @@ class Stack:
     def _start_valkey(self, valkey: Valkey | None) -> str:
         if valkey is None:
             return _secret(self._settings.redis_url)
+        self._held.callback(self._remove_if_short, valkey.run_folder)
         self._valkey = Child(valkey.prepare())
         self._wait_for([self._valkey], valkey.is_ready, SERVER_START_S)
         self._announce("Valkey ready")
         return valkey.url
+
+    def _remove_if_short(self, run_folder: Path) -> None:
+        """Remove a socket folder that had to be outside of the state folder."""
+        if not run_folder.is_relative_to(self._data_dir):
+            with suppress(OSError):  # a server that was killed leaves files in it, for the next one
+                run_folder.rmdir()
 
     def _start_service(self, listening_fd: int, database_url: str, redis_url: str) -> None:
         env = _service_environment(self._settings, database_url, redis_url)
@@ -297,7 +300,16 @@ def running_stack(settings: Settings, announce: Callable[[str], None]) -> Iterat
 
 def _wiring() -> Preparation:
     # Imported late: it brings in the database and queue clients of the whole front door.
-    return cast(Preparation, importlib.import_module("app.wiring"))
+    from app import wiring
+
+    return Preparation(
+        check_database=wiring.check_database,
+        check_redis=wiring.check_redis,
+        migrate=wiring.migrate,
+        ensure_local_key=wiring.ensure_local_key,
+        live_workers=wiring.live_workers,
+        canary=wiring.canary,
+    )
 
 
 def _service_environment(settings: Settings, database_url: str, redis_url: str) -> dict[str, str]:

@@ -30,15 +30,15 @@ class Valkey:
         self._folder = data_dir / "valkey"
         self._config = self._folder / "valkey.conf"
         self._pid_file = self._folder / "valkey.pid"
-        self._run_folder = socket_folder(self._folder / "run", SOCKET_NAME)
-        self.socket = self._run_folder / SOCKET_NAME
+        self.run_folder = socket_folder(self._folder / "run", SOCKET_NAME)
+        self.socket = self.run_folder / SOCKET_NAME
         self.url = f"unix://:{self._password}@{quote(str(self.socket))}?db=0"
 
     def prepare(self) -> ProcessSpec:
         """Everything before the start: folders, configuration, no server of an earlier run."""
         make_own_folder(self._folder)
         make_own_folder(self._folder / "data")
-        make_own_folder(self._run_folder)
+        make_own_folder(self.run_folder)
         # A second server on the same socket would take it over without a word.
         end_orphan(self._pid_file, str(self._config), signal.SIGTERM, signal.SIGKILL)
         self.socket.unlink(missing_ok=True)

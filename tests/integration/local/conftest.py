@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,21 @@ def accounts() -> list[str]:
     return ["own"]
 
 
-@pytest.fixture
-def open_dir() -> Iterator[Path]:
+@contextmanager
+def open_folder() -> Iterator[Path]:
     """A temporary folder others may pass through; pytest's own is closed to them."""
     folder = Path(tempfile.mkdtemp(prefix="poimen"))
     folder.chmod(0o711)
-    yield folder
-    shutil.rmtree(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def open_dir() -> Iterator[Path]:
+    with open_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.local.errors import StackError, StopRequested
 from app.local.signals import StopRequest
-from app.local.stack import Stack
+from app.local.stack import Preparation, Stack
 from config.settings import Settings
 
 WEB = """
@@ -30,27 +30,21 @@ server.serve_forever()
 WORKER = "import os, time; open(f'registered-{os.getpid()}', 'w').close(); time.sleep(600)"
 
 
-class NoService:
+def no_service(data_dir: Path) -> Preparation:
     """Stands in for the service: nothing to prepare, every queue answers."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-
-    def check_database(self, database_url: str) -> None: ...
-
-    def check_redis(self, redis_url: str) -> None: ...
-
-    def migrate(self, database_url: str) -> None: ...
-
-    def ensure_local_key(self, database_url: str, key_file: Path) -> None:
-        key_file.write_text("key")
-
-    def live_workers(self, redis_url: str) -> list[dict[str, Any]]:
-        files = self._data_dir.glob("registered-*")
+    def registered(_redis_url: str) -> list[dict[str, Any]]:
+        files = data_dir.glob("registered-*")
         return [{"name": "query1", "pid": int(file.name.split("-")[1])} for file in files]
 
-    def canary(self, redis_url: str, queue: str, timeout_s: float) -> bool:
-        return True
+    return Preparation(
+        check_database=lambda url: None,
+        check_redis=lambda url: None,
+        migrate=lambda url: None,
+        ensure_local_key=lambda url, key_file: None,
+        live_workers=registered,
+        canary=lambda url, queue, timeout_s: True,
+    )
 
 
 def make_stack(
@@ -60,7 +54,7 @@ def make_stack(
         Settings(data_dir=data_dir, **settings),
         lambda text: print(text, file=sys.stderr, flush=True),
         stop_request,
-        NoService(data_dir),
+        no_service(data_dir),
         lambda _settings, fd: [sys.executable, "-c", WEB, str(fd)],
         lambda _settings: {"query1": [sys.executable, "-c", worker]},
     )

@@ -18,7 +18,7 @@ from app.local.errors import StackError, StopRequested
 from app.local.processes import is_pid_alive
 from app.local.signals import StopRequest, wait_until
 from app.local.state import read_state
-from tests.integration.local.conftest import NOBODY, Served, accounts
+from tests.integration.local.conftest import NOBODY, Served, accounts, open_folder
 from tests.integration.local.serve import make_stack
 
 WAIT_S = 20.0
@@ -70,15 +70,18 @@ def own_dir(open_dir: Path, as_nobody: Path | None) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stack_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    import shutil
-    import tempfile
-
-    folder = Path(tempfile.mkdtemp(prefix="poimen"))
-    folder.chmod(0o711)
-    with make_stack(folder / "state", StopRequest()) as stack:
+def stack_url() -> Iterator[str]:
+    with open_folder() as folder, make_stack(folder / "state", StopRequest()) as stack:
         yield stack.start().database_url
-    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def used_dir() -> Iterator[Path]:
+    """The state folder of a stack that has run before; making one is the slow part of a start."""
+    with open_folder() as folder:
+        with make_stack(folder / "state", StopRequest()) as stack:
+            stack.start()
+        yield folder / "state"
 
 
 def test_a_first_start_serves_and_a_second_one_finds_what_was_stored(
@@ -115,8 +118,10 @@ def test_a_long_path_moves_only_the_sockets(
 
     assert value(info["database_url"], "SELECT 1") == 1
     assert redis.Redis.from_url(info["redis_url"]).ping()
-    assert (data_dir / "postgres" / "18" / "PG_VERSION").exists() or as_nobody
+    socket = Path(redis.Redis.from_url(info["redis_url"]).get_connection_kwargs()["path"])
+    assert not socket.is_relative_to(data_dir)
     assert served.end() == 0
+    assert not socket.parent.exists()
 
 
 def test_the_application_is_no_superuser_and_row_level_security_binds_it(stack_url: str) -> None:
@@ -172,10 +177,10 @@ def test_texts_have_the_same_order_on_every_system_and_vectors_can_be_indexed(
     assert value(stack_url, "SELECT lower('Ä') = 'ä' AND 'B' < 'a'") is True
 
 
-def test_rows_and_keys_survive_when_everything_is_killed(open_dir: Path, serve: Serve) -> None:
-    served = serve(open_dir / "state")
+def test_rows_and_keys_survive_when_everything_is_killed(used_dir: Path, serve: Serve) -> None:
+    served = serve(used_dir)
     info = served.info()
-    run(info["database_url"], "CREATE TABLE note AS SELECT 'kept' AS text")
+    run(info["database_url"], "CREATE TABLE killed AS SELECT 'kept' AS text")
     queue = redis.Redis.from_url(info["redis_url"])
     queue.set("key", "kept")
     queue.execute_command("WAITAOF", 1, 0, 5000)
@@ -185,49 +190,49 @@ def test_rows_and_keys_survive_when_everything_is_killed(open_dir: Path, serve: 
         os.kill(pid, signal.SIGKILL)
     served.process.wait()
 
-    again = serve(open_dir / "state").info()
-    assert value(again["database_url"], "SELECT text FROM note") == "kept"
+    again = serve(used_dir).info()
+    assert value(again["database_url"], "SELECT text FROM killed") == "kept"
     assert redis.Redis.from_url(again["redis_url"]).get("key") == b"kept"
 
 
-def test_a_killed_supervisor_leaves_nothing_in_the_way(open_dir: Path, serve: Serve) -> None:
-    served = serve(open_dir / "state")
+def test_a_killed_supervisor_leaves_nothing_in_the_way(used_dir: Path, serve: Serve) -> None:
+    served = serve(used_dir)
     first = served.info()
 
     assert served.end(signal.SIGKILL) == -signal.SIGKILL
 
-    second = serve(open_dir / "state").info()
+    second = serve(used_dir).info()
     assert all(is_gone(pid) for pid in all_pids(first))
-    assert len(processes_of(open_dir)) == 2
+    assert len(processes_of(used_dir)) == 2
     assert value(second["database_url"], "SELECT 1") == 1
 
 
 def test_servers_that_outlived_their_supervisor_are_replaced(
-    open_dir: Path, monkeypatch: pytest.MonkeyPatch
+    used_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As on a system whose kernel does not tell children that their parent is dead.
     monkeypatch.setattr("app.local.processes._PRCTL", None)
     child = os.fork()
     if child == 0:
-        make_stack(open_dir / "state", StopRequest()).start()
+        make_stack(used_dir, StopRequest()).start()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert len(processes_of(open_dir)) == 2
+    assert len(processes_of(used_dir)) == 2
 
-    with make_stack(open_dir / "state", StopRequest()) as stack:
+    with make_stack(used_dir, StopRequest()) as stack:
         info = stack.start()
         assert value(info.database_url, "SELECT 1") == 1
         assert redis.Redis.from_url(info.redis_url).ping()
-        assert len(processes_of(open_dir)) == 2
+        assert len(processes_of(used_dir)) == 2
 
-    assert processes_of(open_dir) == []
+    assert processes_of(used_dir) == []
 
 
 @pytest.mark.parametrize("first_line", ["own", "dead", "cut short"])
-def test_a_stale_pid_file_is_no_obstacle(open_dir: Path, first_line: str) -> None:
-    with make_stack(open_dir / "state", StopRequest()) as stack:
+def test_a_stale_pid_file_is_no_obstacle(used_dir: Path, first_line: str) -> None:
+    with make_stack(used_dir, StopRequest()) as stack:
         stack.start()
-        pid_file = open_dir / "state" / "postgres" / "18" / "postmaster.pid"
+        pid_file = used_dir / "postgres" / "18" / "postmaster.pid"
         lines = pid_file.read_text().splitlines()[1:]
     # The test's parent lives, is a stranger, and is not the server's own parent.
     numbers = {"own": str(os.getppid()), "dead": "999999999", "cut short": ""}
@@ -236,7 +241,7 @@ def test_a_stale_pid_file_is_no_obstacle(open_dir: Path, first_line: str) -> Non
     owner = pid_file.parent.stat()
     os.chown(pid_file, owner.st_uid, owner.st_gid)
 
-    with make_stack(open_dir / "state", StopRequest()) as stack:
+    with make_stack(used_dir, StopRequest()) as stack:
         assert value(stack.start().database_url, "SELECT 1") == 1
 
 
@@ -259,8 +264,8 @@ def test_of_four_starters_at_once_one_runs_and_the_others_name_it(
     assert value(info["database_url"], "SELECT 1") == 1
 
 
-def test_a_dead_worker_is_replaced_and_a_stopped_one_is_not(open_dir: Path, serve: Serve) -> None:
-    data_dir = open_dir / "state"
+def test_a_dead_worker_is_replaced_and_a_stopped_one_is_not(used_dir: Path, serve: Serve) -> None:
+    data_dir = used_dir
     served = serve(data_dir)
     info = served.info()
     (worker,) = info["pids"]["workers"]
@@ -285,40 +290,40 @@ def test_a_dead_worker_is_replaced_and_a_stopped_one_is_not(open_dir: Path, serv
 
 @pytest.mark.parametrize("server", ["postgres", "valkey"])
 def test_the_death_of_a_server_ends_the_stack_and_is_told(
-    open_dir: Path, serve: Serve, server: str
+    used_dir: Path, serve: Serve, server: str
 ) -> None:
-    served = serve(open_dir / "state")
+    served = serve(used_dir)
     info = served.info()
 
     os.kill(info["pids"][server], signal.SIGKILL)
 
     assert served.process.wait(timeout=WAIT_S) == 1
     assert "ended (status -9)" in served.errors()
-    assert processes_of(open_dir) == []
+    assert processes_of(used_dir) == []
 
 
 def test_a_worker_that_cannot_start_ends_the_start_with_the_end_of_its_log(
-    open_dir: Path, serve: Serve
+    used_dir: Path, serve: Serve
 ) -> None:
-    served = serve(open_dir / "state", "--worker", "raise SystemExit('no model here')")
+    served = serve(used_dir, "--worker", "raise SystemExit('no model here')")
 
     assert served.process.wait(timeout=WAIT_S) == 1
     assert "no model here" in served.errors()
-    assert processes_of(open_dir) == []
+    assert processes_of(used_dir) == []
 
 
-def test_a_signal_while_starting_leaves_nothing_behind(open_dir: Path, serve: Serve) -> None:
-    served = serve(open_dir / "state")
-    assert wait_until(lambda: bool(processes_of(open_dir)), WAIT_S)
+def test_a_signal_while_starting_leaves_nothing_behind(used_dir: Path, serve: Serve) -> None:
+    served = serve(used_dir)
+    assert wait_until(lambda: bool(processes_of(used_dir)), WAIT_S)
 
     assert served.end() == 0
-    assert processes_of(open_dir) == []
+    assert processes_of(used_dir) == []
 
 
-@pytest.mark.parametrize("after", ["PostgreSQL", "Valkey", "Database"])
-def test_a_stop_between_two_parts_is_clean(open_dir: Path, after: str) -> None:
+@pytest.mark.parametrize("after", ["PostgreSQL", "Database"])
+def test_a_stop_between_two_parts_is_clean(used_dir: Path, after: str) -> None:
     stop_request = StopRequest()
-    stack = make_stack(open_dir / "state", stop_request)
+    stack = make_stack(used_dir, stop_request)
 
     def stop_then(text: str) -> None:
         stop_request.count += text.startswith(after)
@@ -327,40 +332,40 @@ def test_a_stop_between_two_parts_is_clean(open_dir: Path, after: str) -> None:
     with pytest.raises(StopRequested), stack:
         stack.start()
 
-    assert processes_of(open_dir) == []
+    assert processes_of(used_dir) == []
 
 
 def test_servers_of_the_settings_are_used_and_none_is_started(
-    open_dir: Path, stack_url: str
+    used_dir: Path, stack_url: str
 ) -> None:
     urls = {"database_url": stack_url, "redis_url": "redis://127.0.0.1:1"}
 
-    with make_stack(open_dir / "state", StopRequest(), **urls) as stack:
+    with make_stack(used_dir, StopRequest(), **urls) as stack:
         info = stack.start()
 
     assert (info.database_url, info.redis_url) == tuple(urls.values())
     assert (info.pids.postgres, info.pids.valkey) == (0, 0)
 
 
-def test_a_taken_port_is_told(open_dir: Path) -> None:
+def test_a_taken_port_is_told(used_dir: Path) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        stack = make_stack(open_dir / "state", StopRequest(), port=port)
+        stack = make_stack(used_dir, StopRequest(), port=port)
         with pytest.raises(StackError, match=rf"port {port} .*choose another"), stack:
             stack.start()
 
 
 def test_without_any_server_program_the_choices_are_named(
-    open_dir: Path, monkeypatch: pytest.MonkeyPatch
+    used_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(binaries, "_package_folder", lambda name: None)
     monkeypatch.setattr(binaries, "_system_postgres", lambda: None)
 
     with (
         pytest.raises(StackError, match="POIMEN_DATABASE_URL"),
-        make_stack(open_dir / "state", StopRequest()) as stack,
+        make_stack(used_dir, StopRequest()) as stack,
     ):
         stack.start()
 
@@ -375,11 +380,11 @@ def test_data_of_another_major_version_is_not_overlooked(open_dir: Path) -> None
         stack.start()
 
 
-def test_a_stack_can_be_started_from_a_thread(open_dir: Path) -> None:
+def test_a_stack_can_be_started_from_a_thread(used_dir: Path) -> None:
     answers: list[Any] = []
 
     def use() -> None:
-        with make_stack(open_dir / "state", StopRequest()) as stack:
+        with make_stack(used_dir, StopRequest()) as stack:
             answers.append(value(stack.start().database_url, "SELECT 1"))
 
     thread = threading.Thread(target=use)
