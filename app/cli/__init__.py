@@ -11,6 +11,7 @@ COMMANDS = {
     "up": ("app.cli.up:up_command", "Start the whole service on this machine."),
     "demo": ("app.cli.demo:demo", "Start it, fill it from a file and ask it two questions."),
     "keys": ("app.cli.keys:keys", "Create, list and revoke API keys."),
+    "migrate": ("app.cli.migrate:migrate_command", "Bring your own database up to date."),
     "doctor": ("app.cli.doctor:doctor", "Check everything the service needs."),
 }
 

@@ -76,11 +76,19 @@ class Service:
         return Redis.from_url(self.redis_url)
 
     def mem(self, *arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-        """Run the command line against this service, as a user would."""
-        environment = clean_environment() | {"POIMEN_DATA_DIR": str(self.data_dir)}
+        """Run the command line against this service, as a user on its machine would."""
+        return self._mem({"POIMEN_DATA_DIR": str(self.data_dir)}, arguments, cwd)
+
+    def mem_as(self, key: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run the command line with a key, as a user on another machine would."""
+        return self._mem({"POIMEN_URL": self.url, "POIMEN_API_KEY": key}, arguments)
+
+    def _mem(
+        self, settings: dict[str, str], arguments: tuple[str, ...], cwd: Path | None = None
+    ) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [str(MEM), *arguments],
-            env=environment,
+            env=clean_environment() | settings,
             cwd=cwd or self.data_dir,
             capture_output=True,
             text=True,

@@ -16,7 +16,8 @@ def migrate(database_url: str) -> None:
     """Apply what is missing. Several processes may call this at once: one works, the others wait.
 
     Raises:
-        StoreUnavailable: another process held the migration lock for two minutes.
+        StoreUnavailable: another process held the migration lock for two minutes, or the role may
+            not create the extension or the tables.
     """
     from alembic import command
     from alembic.config import Config
@@ -34,7 +35,13 @@ def migrate(database_url: str) -> None:
             config = Config()
             config.set_main_option("script_location", str(Path(__file__).parent))
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            try:
+                command.upgrade(config, "head")
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise StoreUnavailable(
+                    "This role may not create what is missing. Let an administrator run"
+                    " CREATE EXTENSION vector in this database, and own the schema `public`."
+                ) from error
 
 
 def _take_lock(guard: psycopg.Connection[Any]) -> None:

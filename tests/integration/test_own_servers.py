@@ -1,0 +1,84 @@
+"""On PostgreSQL and Valkey of one's own: here, a second database on those of the session's stack."""
+
+import subprocess
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from app.local.postgres import ADMIN
+from tests.integration.service import MEM, Service, clean_environment, fixture_nodes, running
+
+
+def migrate(database_url: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [str(MEM), "migrate"],
+        env=clean_environment() | {"POIMEN_DATABASE_URL": database_url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def as_administrator(service: Service, database: str, *statements: str) -> None:
+    password = (service.data_dir / "postgres" / "admin.password").read_text().strip()
+    with psycopg.connect(
+        service.database_url, user=ADMIN, password=password, dbname=database, autocommit=True
+    ) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+@pytest.fixture
+def own_database(session_service: Service) -> Iterator[str]:
+    """An empty database without the extension, owned by an ordinary role."""
+    drop = "DROP DATABASE IF EXISTS own WITH (FORCE)"
+    as_administrator(session_service, "postgres", drop, "CREATE DATABASE own OWNER poimen")
+    yield session_service.database_url.replace("/poimen?", "/own?")
+    as_administrator(session_service, "postgres", drop)
+
+
+def test_a_database_without_the_extension_is_refused_and_told_who_can_create_it(
+    own_database: str,
+) -> None:
+    done = migrate(own_database)
+
+    assert done.returncode == 1
+    assert "CREATE EXTENSION vector" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_migrating_twice_is_harmless(session_service: Service, own_database: str) -> None:
+    as_administrator(session_service, "own", "CREATE EXTENSION vector")
+
+    first, second = migrate(own_database), migrate(own_database)
+
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr
+    assert "up to date" in second.stderr
+
+
+def test_the_service_runs_on_servers_of_one_s_own_and_starts_none(
+    session_service: Service, own_database: str
+) -> None:
+    as_administrator(session_service, "own", "CREATE EXTENSION vector")
+    own_redis = session_service.redis_url.replace("db=0", "db=1")
+
+    with running(POIMEN_DATABASE_URL=own_database, POIMEN_REDIS_URL=own_redis) as service:
+        assert (service.pids["postgres"], service.pids["valkey"]) == (0, 0)
+        assert (service.database_url, service.redis_url) == (own_database, own_redis)
+        assert service.ingest(fixture_nodes())["status"] == "completed"
+        answer = service.ask("why did requests over 10KB fail?")
+        assert answer["results"][0]["standing_id"] == "infra-root-causes"
+        assert answer["federation"]["finalized_by"] == "callback"
+        with service.redis() as redis:
+            assert redis.keys("poimen:*")
+
+
+def test_a_database_that_does_not_answer_is_a_clear_refusal(session_service: Service) -> None:
+    nowhere = "postgresql://someone:secret-word@127.0.0.1:1/none"
+
+    done = migrate(nowhere)
+
+    assert done.returncode == 1
+    assert "POIMEN_DATABASE_URL" in done.stderr
+    assert "secret-word" not in done.stdout + done.stderr
