@@ -96,7 +96,8 @@ def _take(
 ) -> None:
     if _try_lock(lock):
         return
-    announce(f"Another mem up is using {data_dir}; waiting for it")
+    if read_state(data_dir) is None:
+        announce(f"Another mem up is starting or stopping in {data_dir}; waiting for it")
     owned = False
 
     def is_settled() -> bool:

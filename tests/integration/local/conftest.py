@@ -57,7 +57,7 @@ def open_python() -> Iterator[Path]:
     home = Path(tempfile.mkdtemp(prefix="poimen-python"))
     home.chmod(0o755)
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    skip = shutil.ignore_patterns("site-packages", "test", "__pycache__", "config-*", "idlelib")
+    skip = shutil.ignore_patterns("site-packages", "test", "config-*", "idlelib")
     standard = Path(sysconfig.get_path("stdlib"))
     (home / "bin").mkdir()
     shutil.copy(Path(sys.executable).resolve(), home / "bin" / name)
