@@ -1,0 +1,197 @@
+"""Stand-ins for what the pipeline asks of the outside, and short ways to make its values."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from workers.deadline import Deadline
+from workers.errors import DeadlineExceeded
+from workers.model import (
+    Answer,
+    Candidate,
+    Encoding,
+    Frozen,
+    Hit,
+    Kind,
+    Level,
+    Node,
+    Outcome,
+    Status,
+    Step,
+    Vector,
+)
+
+KINDS = {Level.L0: Kind.TURN, Level.L1: Kind.NOTE, Level.L2: Kind.SYNTHESIS}
+QUERY = Encoding(np.ones(1, dtype=np.float32), None)
+
+
+def nothing() -> None:
+    """Takes no time."""
+
+
+class FakeClock:
+    """Time that moves when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+    def taking(self, seconds: float) -> Callable[[], None]:
+        return lambda: self.advance(seconds)
+
+    def deadline_in(self, seconds: float) -> Deadline:
+        return Deadline.after(seconds, self)
+
+
+class FakeScorer:
+    """Scores by name; `on_call` runs before each batch is answered."""
+
+    name = "fake reranker"
+
+    def __init__(
+        self,
+        scores: Mapping[str, float | None] | None = None,
+        on_call: Callable[[], None] = nothing,
+    ) -> None:
+        self.scores = scores
+        self.on_call = on_call
+        self.batches: list[list[str]] = []
+
+    def score(self, query: Encoding, candidates: Sequence[Candidate]) -> list[float | None]:
+        self.on_call()
+        self.batches.append(ids(candidates))
+        if self.scores is None:
+            return [score_of(candidate.sha256) for candidate in candidates]
+        return [self.scores[candidate.sha256] for candidate in candidates]
+
+
+def score_of(name: str) -> float:
+    """Some score in [0, 1] that depends on the name alone."""
+    return hashlib.sha256(name.encode()).digest()[0] / 255
+
+
+def candidate(name: str, distance: float, level: Level = Level.L1) -> Candidate:
+    return Candidate(name, level, KINDS[level], distance, text_length=10)
+
+
+def ranking_of(*names: str) -> list[Candidate]:
+    """Candidates as recall returns them: each a little farther than the one before."""
+    return [candidate(name, rank / 100) for rank, name in enumerate(names)]
+
+
+def ids(found: Sequence[Candidate] | Sequence[Hit]) -> list[str]:
+    return [one.sha256 for one in found]
+
+
+def node(name: str, level: Level = Level.L0, project: str = "p") -> Node:
+    return Node(project, name, level, KINDS[level], source=f"source of {name}", text=f"text {name}")
+
+
+@dataclass
+class FakeMemory:
+    """One project, as the pipeline reads it. Each read takes the time its `on_` says."""
+
+    distances: Mapping[str, float] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    edges: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    on_recall: Callable[[], None] = nothing
+    on_walk: Callable[[], None] = nothing
+    forgotten: frozenset[str] = frozenset()  # deleted after recall saw them
+    asked_depths: list[tuple[int, int]] = field(default_factory=list)
+
+    def count_nodes(self, levels: Sequence[Level], deadline: Deadline) -> int:
+        return sum(one.level in levels for one in self.nodes.values())
+
+    def recall(
+        self,
+        query: Vector,
+        levels: Sequence[Level],
+        depth: int,
+        tokens_for: int,
+        deadline: Deadline,
+    ) -> list[Candidate]:
+        self.on_recall()
+        in_time(deadline)
+        self.asked_depths.append((depth, tokens_for))
+        asked = [name for name in self.distances if self.nodes[name].level in levels]
+        nearest = sorted(asked, key=lambda name: (self.distances[name], name))[:depth]
+        return [candidate(name, self.distances[name], self.nodes[name].level) for name in nearest]
+
+    def load_nodes(self, nodes: Sequence[str], deadline: Deadline) -> dict[str, Node]:
+        in_time(deadline)
+        return {name: self.nodes[name] for name in nodes if name not in self.forgotten}
+
+    def walk(self, nodes: Sequence[str], hops: int, fan: int, deadline: Deadline) -> list[Step]:
+        self.on_walk()
+        in_time(deadline)
+        found: dict[str, list[Step]] = {}
+        layer = list(nodes)
+        for _ in range(hops):
+            for child in layer:
+                parents = self.edges.get(child, ())
+                found[child] = [
+                    Step(child, self.nodes[parent], len(parents)) for parent in parents[:fan]
+                ]
+            layer = [step.parent.sha256 for child in layer for step in found[child]]
+        return [step for steps in found.values() for step in steps]
+
+
+def in_time(deadline: Deadline) -> None:
+    """What the database does at the deadline."""
+    if deadline.passed():
+        raise DeadlineExceeded("out of time")
+
+
+def memory_of(*names: str, level: Level = Level.L0) -> FakeMemory:
+    """Nodes of one level in the order that recall finds them."""
+    return FakeMemory(
+        distances={name: rank / 100 for rank, name in enumerate(names)},
+        nodes={name: node(name, level) for name in names},
+    )
+
+
+def hit(
+    name: str,
+    project: str = "p",
+    rerank_score: float | None = None,
+    semantic: float = 0.5,
+    text: str = "text",
+) -> Hit:
+    return Hit(project, name, Level.L0, Kind.TURN, text, "source", semantic, rerank_score)
+
+
+def found(project: str, *hits: Hit, status: Status = Status.SUCCESSFUL) -> Outcome:
+    reason = None if status is Status.SUCCESSFUL else "some_reason"
+    return Outcome(project, status, hits=hits, reason=reason)
+
+
+def frozen(*outcomes: Outcome, projects: Sequence[str] = (), limit: int = 5) -> Frozen:
+    """A query over these outcomes' projects, or over more of them."""
+    asked = tuple(projects) or tuple(outcome.project for outcome in outcomes)
+    return Frozen(asked, limit, "callback", {outcome.project: outcome for outcome in outcomes})
+
+
+class FakeRuns:
+    """Queries' state in this process: the same promises as the one in Redis."""
+
+    def __init__(self, **queries: Frozen) -> None:
+        self.queries = queries
+        self.answers: dict[str, Answer] = {}
+        self.published: list[Answer] = []
+
+    def freeze(self, query_id: str, by: str) -> Frozen | None:
+        return self.queries.get(query_id)
+
+    def publish(self, query_id: str, answer: Answer) -> Answer:
+        self.published.append(answer)
+        return self.answers.setdefault(query_id, answer)
+
+    def find_answer(self, query_id: str) -> Answer | None:
+        return self.answers.get(query_id)

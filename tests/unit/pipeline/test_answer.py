@@ -1,0 +1,244 @@
+"""How one project answers one question, and every way in which it may not."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.pipeline.pipeline_fakes import (
+    QUERY,
+    FakeClock,
+    FakeMemory,
+    FakeScorer,
+    ids,
+    memory_of,
+    node,
+)
+from workers.deadline import Deadline
+from workers.errors import DeadlineExceeded, EmbeddingServiceUnavailable, PoimenError
+from workers.model import Encoding, Level, Outcome, Query, Status
+from workers.pipeline.answer import answer
+
+ALL_LEVELS = (Level.L0, Level.L1, Level.L2)
+
+
+class Asker:
+    """Asks a memory within 2 s of a clock that stands still unless a part takes time."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.embed_s = 0.0
+        self.embed_error: PoimenError | None = None
+        self.scorer = FakeScorer()
+        self.timeout_s = 2.0
+        self.query = Query("why", levels=ALL_LEVELS)
+
+    def encode(self, text: str, deadline: Deadline) -> tuple[Encoding, str]:
+        self.clock.advance(self.embed_s)
+        if self.embed_error is not None:
+            raise self.embed_error
+        if deadline.passed():
+            raise DeadlineExceeded("out of time")
+        return QUERY, "miss"
+
+    def ask(self, memory: FakeMemory, rerank_depth: int = 100) -> Outcome:
+        deadline = self.clock.deadline_in(self.timeout_s)
+        return answer(self.query, "p", self.encode, memory, self.scorer, rerank_depth, deadline)
+
+
+@pytest.fixture
+def asker() -> Asker:
+    return Asker()
+
+
+def test_the_best_candidates_come_back_whole_and_in_the_reranker_s_order(asker: Asker) -> None:
+    asker.scorer = FakeScorer({"a": 0.1, "b": 0.9})
+
+    outcome = asker.ask(memory_of("a", "b"))
+
+    assert (outcome.status, outcome.reason) == (Status.SUCCESSFUL, None)
+    assert ids(outcome.hits) == ["b", "a"]
+    assert (outcome.hits[0].text, outcome.hits[0].source) == ("text b", "source of b")
+    assert (outcome.hits[0].semantic, outcome.hits[0].rerank_score) == (0.99, 0.9)
+    assert (outcome.candidates, outcome.reranked, outcome.documents) == (2, 2, 2)
+    assert (outcome.embedding_cache, outcome.reranker) == ("miss", "fake reranker")
+
+
+def test_a_project_without_nodes_is_successful_and_empty(asker: Asker) -> None:
+    outcome = asker.ask(FakeMemory())
+
+    assert (outcome.status, outcome.hits, outcome.candidates) == (Status.SUCCESSFUL, (), 0)
+
+
+def test_the_limit_cuts_after_reranking(asker: Asker) -> None:
+    names = [f"n{number}" for number in range(9)]
+    asker.scorer = FakeScorer({name: rank / 10 for rank, name in enumerate(names)})
+    asker.query = replace(asker.query, limit=2)
+
+    outcome = asker.ask(memory_of(*names))
+
+    assert ids(outcome.hits) == ["n8", "n7"]
+    assert outcome.candidates == 9
+
+
+@pytest.mark.parametrize(("limit", "depth"), [(1, 50), (5, 50), (6, 60), (50, 500)])
+def test_recall_is_wider_than_the_answer(asker: Asker, limit: int, depth: int) -> None:
+    memory = memory_of("a")
+    asker.query = replace(asker.query, limit=limit)
+
+    asker.ask(memory, rerank_depth=7)
+
+    assert memory.asked_depths == [(depth, 7)]
+
+
+def test_only_the_asked_levels_are_searched_and_counted(asker: Asker) -> None:
+    nodes = {"turn": node("turn"), "note": node("note", Level.L1)}
+    memory = FakeMemory({"turn": 0.1, "note": 0.2}, nodes, {"note": ["turn"]})
+    asker.query = Query("why")
+
+    outcome = asker.ask(memory)
+
+    assert ids(outcome.hits) == ["note"]
+    assert outcome.documents == 1
+
+
+def test_every_hit_comes_with_the_evidence_below_it(asker: Asker) -> None:
+    nodes = {
+        "synthesis": node("synthesis", Level.L2),
+        "note": node("note", Level.L1),
+        "turn": node("turn"),
+    }
+    memory = FakeMemory({"synthesis": 0.1}, nodes, {"synthesis": ["note"], "note": ["turn"]})
+
+    (hit,) = asker.ask(memory).hits
+
+    assert [one.sha256 for one in hit.parents] == ["note"]
+    assert [one.sha256 for one in hit.parents[0].parents] == ["turn"]
+
+
+def test_more_than_twenty_parents_are_counted_and_not_shown(asker: Asker) -> None:
+    turns = {f"turn{number:02}": node(f"turn{number:02}") for number in range(23)}
+    nodes = {"note": node("note", Level.L1)} | turns
+    memory = FakeMemory({"note": 0.1}, nodes, {"note": list(turns)})
+
+    (hit,) = asker.ask(memory).hits
+
+    assert len(hit.parents) == 20
+    assert hit.parents_omitted == 3
+
+
+def test_a_node_deleted_between_recall_and_loading_is_no_hit(asker: Asker) -> None:
+    memory = memory_of("a", "b", "c")
+    memory.forgotten = frozenset({"b"})
+
+    outcome = asker.ask(memory)
+
+    assert outcome.status is Status.SUCCESSFUL
+    assert sorted(ids(outcome.hits)) == ["a", "c"]
+
+
+def test_a_message_that_waited_past_its_deadline_expired_in_the_queue(asker: Asker) -> None:
+    asker.timeout_s = -0.1
+
+    outcome = asker.ask(memory_of("a"))
+
+    assert (outcome.status, outcome.reason) == (Status.TIMED_OUT, "expired_in_queue")
+    assert outcome.stages_ms == {}
+
+
+def test_a_slow_embedding_is_a_timeout_of_that_stage(asker: Asker) -> None:
+    asker.embed_s = 3.0
+
+    outcome = asker.ask(memory_of("a"))
+
+    assert (outcome.status, outcome.reason) == (Status.TIMED_OUT, "embed_timeout")
+    assert outcome.message == "project 'p' timed out"
+    assert outcome.stages_ms == {"embed": pytest.approx(3000)}
+
+
+def test_a_slow_recall_is_a_timeout_of_that_stage(asker: Asker) -> None:
+    memory = memory_of("a")
+    memory.on_recall = asker.clock.taking(3.0)
+
+    outcome = asker.ask(memory)
+
+    assert (outcome.status, outcome.reason) == (Status.TIMED_OUT, "recall_timeout")
+    assert outcome.hits == ()
+
+
+def test_a_slow_walk_is_a_timeout_of_that_stage(asker: Asker) -> None:
+    nodes = {"note": node("note", Level.L1), "turn": node("turn")}
+    memory = FakeMemory({"note": 0.1}, nodes, {"note": ["turn"]})
+    memory.on_walk = asker.clock.taking(3.0)
+
+    outcome = asker.ask(memory)
+
+    assert (outcome.status, outcome.reason) == (Status.TIMED_OUT, "walk_timeout")
+
+
+def test_an_error_of_ours_is_a_failure_with_its_code(asker: Asker) -> None:
+    asker.embed_error = EmbeddingServiceUnavailable("the model server refused")
+
+    outcome = asker.ask(memory_of("a"))
+
+    assert (outcome.status, outcome.reason) == (Status.FAILED, "embedding_service_unavailable")
+    assert outcome.message == "the model server refused"
+
+
+def test_a_fault_in_the_code_is_not_taken_for_an_answer(asker: Asker) -> None:
+    asker.scorer = FakeScorer({})
+
+    with pytest.raises(KeyError):
+        asker.ask(memory_of("a"))
+
+
+def test_out_of_time_while_reranking_is_a_partial_answer_with_hits(asker: Asker) -> None:
+    names = [f"n{number:02}" for number in range(40)]
+    asker.scorer = FakeScorer(on_call=asker.clock.taking(1.9))
+    asker.query = replace(asker.query, limit=40)
+
+    outcome = asker.ask(memory_of(*names))
+
+    assert (outcome.status, outcome.reason) == (Status.PARTIAL, "rerank_truncated")
+    assert outcome.reranked == 32
+    assert ids(outcome.hits[32:]) == names[32:]
+    assert all(hit.rerank_score is None for hit in outcome.hits[32:])
+
+
+def test_reranking_leaves_time_to_load_what_it_ranked(asker: Asker) -> None:
+    memory = memory_of("a", "b")
+    memory.on_recall = asker.clock.taking(1.99)
+    asker.scorer = FakeScorer(on_call=asker.clock.taking(0.005))
+
+    outcome = asker.ask(memory)
+
+    assert outcome.status is Status.SUCCESSFUL
+    assert len(outcome.hits) == 2
+
+
+def test_an_explained_answer_says_where_reranking_moved_each_candidate(asker: Asker) -> None:
+    asker.scorer = FakeScorer({"a": 0.1, "b": 0.9, "c": None})
+    asker.query = replace(asker.query, is_explained=True, limit=1)
+
+    outcome = asker.ask(memory_of("a", "b", "c"))
+
+    told = [(one.sha256, one.rank, one.final_rank, one.rerank_score) for one in outcome.explained]
+    assert told == [("a", 1, 2, 0.1), ("b", 2, 1, 0.9), ("c", 3, 3, None)]
+    assert [one.distance for one in outcome.explained] == [0.0, 0.01, 0.02]
+
+
+def test_an_answer_is_explained_on_request_only(asker: Asker) -> None:
+    assert asker.ask(memory_of("a")).explained == ()
+
+
+def test_the_time_of_every_stage_is_told_in_milliseconds(asker: Asker) -> None:
+    nodes = {"note": node("note", Level.L1), "turn": node("turn")}
+    memory = FakeMemory({"note": 0.1}, nodes, {"note": ["turn"]})
+    asker.embed_s = 0.1
+    memory.on_recall = asker.clock.taking(0.2)
+    asker.scorer = FakeScorer(on_call=asker.clock.taking(0.3))
+    memory.on_walk = asker.clock.taking(0.4)
+
+    outcome = asker.ask(memory)
+
+    expected = {"embed": 100, "recall": 200, "rerank": 300, "walk": 400}
+    assert outcome.stages_ms == pytest.approx(expected)
