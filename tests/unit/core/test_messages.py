@@ -1,0 +1,105 @@
+"""What is written to Redis by one process is read by another as it was."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from workers.contracts import dump_answer, dump_outcome, load_answer, load_outcome, worker_key
+from workers.model import (
+    Answer,
+    Explained,
+    Hit,
+    Kind,
+    Level,
+    Notice,
+    Outcome,
+    Parent,
+    Status,
+)
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+scores = st.floats(0, 1)
+instants = st.datetimes(timezones=st.just(UTC))
+metadata = st.dictionaries(words, st.none() | st.booleans() | st.integers(-(2**60), 2**60) | words)
+
+
+def parents(inner: st.SearchStrategy[tuple[Parent, ...]]) -> st.SearchStrategy[tuple[Parent, ...]]:
+    one = st.builds(Parent, parents=inner, timestamp=st.none() | instants, text=words, source=words)
+    return st.lists(one, max_size=2).map(tuple)
+
+
+trees = st.recursive(st.just(()), parents, max_leaves=4)
+hits = st.builds(
+    Hit,
+    text=words,
+    semantic=scores,
+    rerank_score=st.none() | scores,
+    timestamp=st.none() | instants,
+    tags=st.lists(words, max_size=3).map(tuple),
+    breadcrumb=st.lists(words, max_size=3).map(tuple),
+    metadata=metadata,
+    parents=trees,
+)
+explained = st.builds(Explained, distance=scores, semantic=scores, rerank_score=st.none() | scores)
+outcomes = st.builds(
+    Outcome,
+    hits=st.lists(hits, max_size=2).map(tuple),
+    stages_ms=st.dictionaries(words, scores, max_size=4),
+    explained=st.lists(explained, max_size=2).map(tuple),
+    started_at=st.none() | instants,
+    took_ms=scores,
+    queue_ms=scores,
+)
+answers = st.builds(
+    Answer,
+    projects=st.lists(words, max_size=3).map(tuple),
+    hits=st.lists(hits, max_size=2).map(tuple),
+    outcomes=st.lists(outcomes, max_size=2).map(tuple),
+    warnings=st.lists(st.builds(Notice), max_size=2).map(tuple),
+    merge_ms=scores,
+)
+
+
+@given(outcomes)
+def test_an_outcome_survives_the_journey(outcome: Outcome) -> None:
+    assert load_outcome(dump_outcome(outcome)) == outcome
+
+
+@given(answers)
+def test_an_answer_survives_the_journey(answer: Answer) -> None:
+    assert load_answer(dump_answer(answer)) == answer
+
+
+def test_provenance_of_two_hops_survives_with_its_instants_and_signs() -> None:
+    written = datetime(2026, 7, 21, 9, 52, 3, 123456, tzinfo=timezone(timedelta(hours=2)))
+    turn = Parent(Level.L0, Kind.TURN, "t", "pi:2026", "für 木 \u202e\x07", 42, written)
+    note = Parent(Level.L1, Kind.NOTE, "n", "s", "note", None, None, (turn,), 3)
+    hit = Hit("p", "h", Level.L2, Kind.SYNTHESIS, "👩‍💻", "s", 0.9, None, parents=(note,))
+
+    read = load_outcome(dump_outcome(Outcome("p", Status.PARTIAL, hits=(hit,), reason="r")))
+
+    assert read.hits == (hit,)
+    assert read.hits[0].parents[0].parents[0].timestamp == written
+    assert isinstance(read.status, Status)
+
+
+def test_a_score_is_read_back_to_the_last_bit() -> None:
+    score = 0.1 + 0.2
+    hit = Hit("p", "h", Level.L0, Kind.TURN, "t", "s", score, score)
+
+    (read,) = load_outcome(dump_outcome(Outcome("p", Status.SUCCESSFUL, hits=(hit,)))).hits
+
+    assert (read.semantic, read.rerank_score) == (score, score)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"null", b'{"project": "p", "status": "odd"}'])
+def test_what_is_no_outcome_is_refused(data: bytes) -> None:
+    with pytest.raises(ValidationError):
+        load_outcome(data)
+
+
+def test_a_worker_s_key_is_one_of_ours() -> None:
+    assert worker_key("query@host") == "poimen:worker:query@host"
