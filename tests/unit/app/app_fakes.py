@@ -1,0 +1,180 @@
+"""A front door whose database, queue and workers are values in this process."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, cast
+from uuid import UUID
+
+from flask.testing import FlaskClient
+
+from app.dispatch import Dispatcher
+from app.factory import create_app
+from app.service import Service
+from app.wiring import FrontDoor
+from workers.deadline import Deadline
+from workers.errors import IngestNotFound, QueueUnavailable
+from workers.model import Answer, Frozen, Outcome, Principal, ProjectName, Query
+from workers.pipeline.merge import finalize
+from workers.store.keys import PostgresKeys
+
+EVERYTHING = Principal("all", "everything", True, None)
+READER = Principal("reader", "reader", False, None)
+POIMEN_ONLY = Principal("poimen", "poimen only", True, frozenset({"poimen"}))
+KEYS = {"pmk_all": EVERYTHING, "pmk_reader": READER, "pmk_poimen": POIMEN_ONLY}
+CREATED = datetime(2026, 7, 21, 9, 0, tzinfo=UTC)
+
+
+@dataclass
+class FakeProjects:
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def names(self, principal: Principal, deadline: Deadline) -> list[ProjectName]:
+        return sorted(name for name in self.rows if principal.may_reach(name))
+
+    def list_projects(
+        self, principal: Principal, deadline: Deadline, only: ProjectName | None = None
+    ) -> list[dict[str, Any]]:
+        names = [only] if only else self.names(principal, deadline)
+        return [self.rows[name] for name in names]
+
+    def save_project(self, project: ProjectName, title: str | None, roots: Sequence[str]) -> None:
+        self.rows[project] = {
+            "project": project,
+            "title": title,
+            "roots": list(roots),
+            "created_at": CREATED,
+            "l0": 0,
+            "l1": 0,
+            "l2": 0,
+        }
+
+
+@dataclass
+class FakeJobs:
+    saved: dict[UUID, Mapping[str, Any]] = field(default_factory=dict)
+
+    def save_job(
+        self, job_id: UUID, principal: Principal, payload: Mapping[str, Any], total: int
+    ) -> None:
+        self.saved[job_id] = payload
+
+    def load_job(self, job_id: UUID, principal: Principal) -> dict[str, Any]:
+        if job_id not in self.saved:
+            raise IngestNotFound(f"No ingest job {job_id}.")
+        return {
+            "id": job_id,
+            "status": "queued",
+            "project": None,
+            "format": "nodes",
+            "attempts": 0,
+            "error_code": None,
+            "error_message": None,
+            "progress_done": 0,
+            "progress_total": 1,
+            "files": [],
+            "created_at": CREATED,
+            "started_at": None,
+            "heartbeat_at": None,
+            "finished_at": None,
+        }
+
+
+class FakeKeys:
+    def find_principal(self, key: str, deadline: Deadline) -> Principal | None:
+        return KEYS.get(key)
+
+
+class Queries:
+    """Queries' state, and the workers that answer as soon as a search is sent."""
+
+    def __init__(self, answer: Callable[[ProjectName], Outcome | None]) -> None:
+        self.answer = answer
+        self.is_queue_down = False
+        self.is_forgetful = False
+        self.sent: list[tuple[str, list[ProjectName], Query, float]] = []
+        self.ingested: list[str] = []
+        self.waited: list[float] = []
+        self._asked: dict[str, tuple[tuple[ProjectName, ...], int]] = {}
+        self._answers: dict[str, Answer] = {}
+
+    def open(
+        self, query_id: str, projects: Sequence[ProjectName], limit: int, timeout_s: float
+    ) -> None:
+        self._asked[query_id] = (tuple(projects), limit)
+
+    def wait(self, query_id: str, seconds: float) -> None:
+        self.waited.append(seconds)
+
+    def search_one(self, query_id: str, query: Query, project: ProjectName, left_s: float) -> None:
+        self._send("one", query, [project], left_s)
+
+    def search_all(
+        self, query_id: str, query: Query, projects: Sequence[ProjectName], left_s: float
+    ) -> None:
+        self._send("all", query, list(projects), left_s)
+
+    def ingest(self, job_id: str) -> None:
+        if self.is_queue_down:
+            raise QueueUnavailable("no broker")
+        self.ingested.append(job_id)
+
+    def _send(self, how: str, query: Query, projects: list[ProjectName], left_s: float) -> None:
+        if self.is_queue_down:
+            raise QueueUnavailable("no broker")
+        self.sent.append((how, projects, query, left_s))
+
+    def freeze(self, query_id: str, by: str) -> Frozen | None:
+        if self.is_forgetful:
+            return None
+        projects, limit = self._asked[query_id]
+        outcomes = {name: outcome for name in projects if (outcome := self.answer(name))}
+        return Frozen(projects, limit, by, outcomes)
+
+    def publish(self, query_id: str, answer: Answer) -> Answer:
+        return self._answers.setdefault(query_id, answer)
+
+    def find_answer(self, query_id: str) -> Answer | None:
+        return self._answers.get(query_id)
+
+
+@dataclass
+class Door:
+    """The application over fakes, and the fakes."""
+
+    projects: FakeProjects
+    jobs: FakeJobs
+    queries: Queries
+    client: FlaskClient
+    service: Service
+
+    def get(self, path: str, key: str | None = "pmk_all", **options: Any) -> Any:
+        return self.client.get(path, headers=credential(key) | options.pop("headers", {}))
+
+    def post(self, path: str, body: Any, key: str | None = "pmk_all") -> Any:
+        return self.client.post(path, json=body, headers=credential(key))
+
+
+def credential(key: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: ProjectName) -> Door:
+    known, jobs, queries = FakeProjects(), FakeJobs(), Queries(answer)
+    for project in projects:
+        known.save_project(project, None, [])
+    service = Service(
+        projects=known,
+        jobs=jobs,
+        states=queries,
+        finalize=lambda query_id, by: finalize(queries, query_id, by),
+        dispatcher=cast(Dispatcher, queries),
+    )
+    front = FrontDoor(
+        service=service,
+        keys=cast(PostgresKeys, FakeKeys()),
+        database_url="postgresql://user:secret@127.0.0.1:1/none",
+        redis_url="redis://:secret@127.0.0.1:1/0",
+        max_body_bytes=10_000,
+    )
+    return Door(known, jobs, queries, create_app(front).test_client(), service)

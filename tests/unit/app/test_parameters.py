@@ -1,0 +1,243 @@
+"""What the query string may hold, and what is said where it does not."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from werkzeug.datastructures import MultiDict
+
+from app.schemas import IngestParameters, QueryParameters, read_parameters, validate
+from workers.errors import InvalidParameters
+from workers.model import Level
+
+
+def read(**given_: str) -> QueryParameters:
+    return read_parameters(QueryParameters, MultiDict({"query": "why"} | given_))
+
+
+def wrong(**given_: str) -> dict[str, str]:
+    with pytest.raises(InvalidParameters) as caught:
+        read(**given_)
+    return {error["parameter"]: error["reason"] for error in caught.value.errors}
+
+
+def test_a_question_alone_asks_for_five_notes_and_syntheses_within_five_seconds() -> None:
+    parameters = read()
+
+    query = parameters.to_query()
+    assert (query.text, query.limit, query.levels) == ("why", 5, (Level.L1, Level.L2))
+    assert (parameters.timeout_s, query.is_explained) == (5, False)
+    assert parameters.notes() == []
+
+
+def test_a_question_is_trimmed() -> None:
+    assert read(query=" \t why \u3000\n").query == "why"
+
+
+@pytest.mark.parametrize(
+    ("name", "given_", "used"),
+    [
+        ("limit", "0", 1),
+        ("limit", "-7", 1),
+        ("limit", "51", 50),
+        ("limit", "9" * 30, 50),
+        ("timeout_seconds", "0", 1),
+        ("timeout_seconds", "31", 30),
+        ("timeout_seconds", "-" + "9" * 30, 1),
+    ],
+)
+def test_a_number_out_of_range_is_cut_and_the_notes_say_so(
+    name: str, given_: str, used: int
+) -> None:
+    parameters = read(**{name: given_})
+
+    assert parameters.notes() == [f"{name} {given_} was cut to {used}"]
+    assert used == (parameters.to_query().limit if name == "limit" else parameters.timeout_s)
+
+
+@pytest.mark.parametrize("given_", ["1", "50"])
+def test_the_bounds_themselves_are_not_cut(given_: str) -> None:
+    assert read(limit=given_).notes() == []
+
+
+@given(st.integers(-(10**20), 10**20), st.integers(-(10**20), 10**20))
+def test_whatever_whole_number_is_given_something_sensible_is_used(
+    limit: int, timeout: int
+) -> None:
+    parameters = read(limit=str(limit), timeout_seconds=str(timeout))
+
+    assert 1 <= parameters.to_query().limit <= 50
+    assert 1 <= parameters.timeout_s <= 30
+    assert len(parameters.notes()) == (not 1 <= limit <= 50) + (not 1 <= timeout <= 30)
+
+
+@pytest.mark.parametrize("given_", ["five", "5.0", "1e1", "", " ", "0x5", "٥", "５", "1_0", "nan"])
+def test_what_is_no_whole_number_is_refused(given_: str) -> None:
+    assert wrong(limit=given_) == {"limit": "is not a whole number"}
+
+
+@pytest.mark.parametrize(
+    ("given_", "value"),
+    [("true", True), ("TRUE", True), ("1", True), ("false", False), ("0", False)],
+)
+def test_a_switch_is_true_or_false(given_: str, value: bool) -> None:
+    assert read(explain=given_).explain is value
+
+
+@pytest.mark.parametrize("given_", ["", "yes", "2", "on", "null"])
+def test_a_switch_that_is_neither_is_refused(given_: str) -> None:
+    assert wrong(explain=given_) == {"explain": "is neither true nor false"}
+
+
+@pytest.mark.parametrize(
+    ("given_", "levels"),
+    [
+        ("L0", [Level.L0]),
+        ("L2,L0", [Level.L0, Level.L2]),
+        (" L1 , L1 ", [Level.L1]),
+        ("L0,L1,L2", list(Level)),
+    ],
+)
+def test_levels_are_a_set_separated_by_commas(given_: str, levels: list[Level]) -> None:
+    assert list(read(level=given_).to_query().levels) == levels
+
+
+@pytest.mark.parametrize("given_", ["", ",", "L3", "l1", "L1,", "L1;L2", "1"])
+def test_levels_that_are_none_are_refused(given_: str) -> None:
+    assert wrong(level=given_) == {"level": "takes L0, L1 and L2, comma-separated"}
+
+
+def test_projects_are_a_list_separated_by_commas() -> None:
+    assert read(projects="poimen, agent-rust").projects == ["poimen", "agent-rust"]
+
+
+@pytest.mark.parametrize("given_", ["", ",", "poimen,,agent-rust", "poimen,"])
+def test_an_empty_name_among_projects_is_refused(given_: str) -> None:
+    assert wrong(projects=given_) == {"projects": "has an empty name"}
+
+
+def test_one_project_and_a_list_of_them_contradict_each_other() -> None:
+    assert wrong(project="poimen", projects="poimen") == {
+        "projects": "cannot be given together with project"
+    }
+
+
+@pytest.mark.parametrize("question", ["", " ", "\n\t", "\u3000", "x" * 4001, "a\0b"])
+def test_a_question_that_cannot_be_asked_is_refused(question: str) -> None:
+    assert list(wrong(query=question)) == ["query"]
+
+
+@pytest.mark.parametrize("question", ["x" * 4000, " " * 5000 + "x", "?", "木", "\x07", "\u202e"])
+def test_a_question_of_any_other_kind_is_asked(question: str) -> None:
+    assert read(query=question).query == question.strip()
+
+
+def test_a_missing_question_is_required() -> None:
+    with pytest.raises(InvalidParameters) as caught:
+        read_parameters(QueryParameters, MultiDict())
+
+    assert caught.value.errors == [{"parameter": "query", "reason": "is required"}]
+
+
+@pytest.mark.parametrize("method", ["auto", "semantic"])
+def test_these_methods_work(method: str) -> None:
+    assert read(method=method).method == method
+
+
+@pytest.mark.parametrize("method", ["hybrid", "lexical"])
+def test_a_method_of_another_version_is_said_to_be_one(method: str) -> None:
+    assert wrong(method=method) == {"method": "is not in this version; use auto or semantic"}
+
+
+@pytest.mark.parametrize("method", ["", "fuzzy", "AUTO"])
+def test_an_unknown_method_is_refused_with_the_known_ones(method: str) -> None:
+    assert "'semantic'" in wrong(method=method)["method"]
+
+
+@pytest.mark.parametrize("name", ["semantic_weight", "filters", "facets"])
+@pytest.mark.parametrize("value", ["", "0.5", "{}"])
+def test_a_parameter_of_another_version_is_refused_and_never_ignored(name: str, value: str) -> None:
+    assert wrong(**{name: value}) == {name: "is not in this version"}
+
+
+@pytest.mark.parametrize(
+    ("given_", "meant"),
+    [
+        ("quary", "query"),
+        ("projekt", "project"),
+        ("limits", "limit"),
+        ("timeout", "timeout_seconds"),
+        ("levels", "level"),
+        ("Limit", "limit"),
+    ],
+)
+def test_an_unknown_parameter_names_the_nearest_known_one(given_: str, meant: str) -> None:
+    assert wrong(**{given_: "1"}) == {given_: f"is unknown; did you mean {meant}?"}
+
+
+def test_a_parameter_given_twice_is_refused() -> None:
+    with pytest.raises(InvalidParameters) as caught:
+        read_parameters(QueryParameters, MultiDict([("query", "a"), ("query", "a")]))
+
+    assert caught.value.errors == [{"parameter": "query", "reason": "was given twice"}]
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    assert set(wrong(query="", limit="many", nope="x")) == {"query", "limit", "nope"}
+
+
+def ingest(**members: Any) -> IngestParameters:
+    return validate(IngestParameters, {"format": "nodes", "nodes": [{}]} | members)
+
+
+@pytest.mark.parametrize(
+    ("members", "parameter"),
+    [
+        ({"nodes": []}, "nodes"),
+        ({"nodes": {}}, "nodes"),
+        ({"nodes": None}, "nodes"),
+        ({"nodes": "[]"}, "nodes"),
+        ({"format": "markdown"}, "format"),
+        ({"format": ["nodes"]}, "format"),
+        ({"project": "Not A Name"}, "project"),
+        ({"project": 1}, "project"),
+        ({"project": "p\n"}, "project"),
+        ({"nodez": []}, "nodez"),
+    ],
+)
+def test_a_submission_s_own_members_are_checked(members: dict[str, Any], parameter: str) -> None:
+    with pytest.raises(InvalidParameters) as caught:
+        ingest(**members)
+
+    assert [error["parameter"] for error in caught.value.errors] == [parameter]
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ({"text": "a\0"}, "node 2 holds U+0000"),
+        ({"\0": 1}, "node 2 holds U+0000"),
+        ({"text": "half \ud83d"}, "node 2 holds half of a surrogate pair"),
+        ({"metadata": {"a": float("nan")}}, "node 2 holds NaN or infinity"),
+        ({"embedding": [float("inf")]}, "node 2 holds NaN or infinity"),
+    ],
+)
+def test_what_postgresql_cannot_keep_is_refused_by_its_place(node: object, said: str) -> None:
+    with pytest.raises(InvalidParameters) as caught:
+        ingest(nodes=[{}, node])
+
+    assert caught.value.errors == [{"parameter": "nodes", "reason": said}]
+
+
+@pytest.mark.parametrize("node", [None, 1, [], {"text": 5}, {"text": "\\u0000 \\\\u0000"}])
+def test_any_other_node_is_left_to_the_job(node: object) -> None:
+    assert ingest(nodes=[node]).nodes == [node]
+
+
+@pytest.mark.parametrize("body", [[], None, "text", 1])
+def test_a_body_is_an_object(body: object) -> None:
+    with pytest.raises(InvalidParameters) as caught:
+        validate(IngestParameters, body)
+
+    assert caught.value.errors == [{"parameter": "body", "reason": "is not a JSON object"}]
