@@ -1,0 +1,110 @@
+"""The documents say what the code does: settings, error codes, dependencies, links, commands."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from app.cli import main
+from app.openapi import OPERATIONS
+from app.problems import STATUS
+from config.settings import Settings
+from workers import errors
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
+
+_SETTING = re.compile(r"^\| `(POIMEN_\w+)` \| (\S+) \|", re.MULTILINE)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(#[^)]*)?\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"(?:^|[\s`$/(])mem((?: [a-z]+)+)", re.MULTILINE)
+_ROUTE = re.compile(r"^## `(GET|POST|PUT|PATCH|DELETE) (/\S*)`$", re.MULTILINE)
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def code_of(text: str) -> str:
+    return "\n".join(_CODE.findall(text))
+
+
+def shown_default(value: Any) -> str:
+    return "unset" if value is None else f"`{value}`"
+
+
+def errors_of_ours() -> list[type[errors.PoimenError]]:
+    return errors.PoimenError.__subclasses__()
+
+
+def test_every_setting_is_in_the_table_with_its_default_and_nothing_else_is() -> None:
+    told = dict(_SETTING.findall(page("docs/settings.md")))
+    known = {
+        f"POIMEN_{name.upper()}": shown_default(field.default)
+        for name, field in Settings.model_fields.items()
+        if field.default_factory is None
+    }
+    known["POIMEN_DATA_DIR"] = "`~/.local/share/poimen-memory`"
+
+    assert told == known
+
+
+@pytest.mark.parametrize("error", errors_of_ours(), ids=lambda error: error.code)
+def test_every_error_is_in_the_table_with_its_status(error: type[errors.PoimenError]) -> None:
+    row = f"| `{error.code}` | {STATUS[error].value} |"
+
+    assert row in page("docs/query_lifecycle.md")
+
+
+def test_every_dependency_is_explained() -> None:
+    project = tomllib.loads(page("pyproject.toml"))
+    declared = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
+    names = [re.split(r"[\[<>=!~ ]", requirement)[0] for requirement in declared]
+    told = re.findall(r"^\| `([^`]+)` \|", page("docs/dependencies.md"), re.MULTILINE)
+
+    assert sorted(told) == sorted(names)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    for target, anchor in _LINK.findall(path.read_text(encoding="utf-8")):
+        if target.startswith(("http://", "https://")):
+            continue
+        found = (path.parent / target).resolve() if target else path
+        assert found.exists(), target
+        if anchor:
+            headings = _HEADING.findall(found.read_text(encoding="utf-8"))
+            assert anchor[1:] in {slug(heading) for heading in headings}, target + anchor
+
+
+def slug(heading: str) -> str:
+    """A heading's anchor, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_command_that_is_shown_exists(path: Path) -> None:
+    context = click.Context(main)
+    for words in _COMMAND.findall(code_of(path.read_text(encoding="utf-8"))):
+        first, *rest = words.split()
+        command = main.get_command(context, first)
+        assert command is not None, f"mem {first}"
+        if isinstance(command, click.Group) and rest:
+            assert rest[0] in command.commands, f"mem {first} {rest[0]}"
+
+
+def test_the_http_page_shows_every_route_and_no_other() -> None:
+    told = {(method.lower(), path) for method, path in _ROUTE.findall(page("docs/http.md"))}
+
+    assert told == {(operation.method, operation.path) for operation in OPERATIONS}
+
+
+def test_the_changelog_names_this_version() -> None:
+    version = tomllib.loads(page("pyproject.toml"))["project"]["version"]
+
+    assert f"## [{version}]" in page("CHANGELOG.md")
