@@ -12,6 +12,9 @@ def celery_options(url: str) -> dict[str, Any]:
     return {
         "broker_url": url,
         "result_backend": url,  # only the counting of chord parts; no results are kept
+        # One backend for all threads of a process, instead of one with a connection pool each; safe
+        # because nothing here waits for results through it.
+        "result_backend_thread_safe": True,
         "task_ignore_result": True,
         "task_store_errors_even_if_ignored": False,
         "task_serializer": "json",

@@ -13,7 +13,8 @@ CREATE OR REPLACE FUNCTION delay_of(asked text) RETURNS boolean LANGUAGE plpgsql
 DECLARE seconds float;
 BEGIN
     SELECT slow.seconds INTO seconds FROM slow WHERE slow.project = asked;
-    IF seconds IS NOT NULL AND current_setting('slow.p' || md5(asked), true) IS DISTINCT FROM 'slept' THEN
+    IF seconds IS NOT NULL
+       AND current_setting('slow.p' || md5(asked), true) IS DISTINCT FROM 'slept' THEN
         PERFORM set_config('slow.p' || md5(asked), 'slept', true);
         PERFORM pg_sleep(seconds);
     END IF;

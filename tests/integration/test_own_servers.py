@@ -1,4 +1,4 @@
-"""On PostgreSQL and Valkey of one's own: here, a second database on those of the session's stack."""
+"""On PostgreSQL and Valkey of one's own: here, a second database beside the session's."""
 
 import subprocess
 from collections.abc import Iterator

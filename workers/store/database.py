@@ -62,9 +62,12 @@ class Database:
         """
         try:
             return self._read(query, arguments, row_factory, deadline)
-        except StoreUnavailable:
+        except psycopg.OperationalError:
             self._pool.check()
+        try:
             return self._read(query, arguments, row_factory, deadline)
+        except psycopg.OperationalError as error:
+            raise _unavailable(error) from error
 
     def _read(
         self,
@@ -93,8 +96,6 @@ class Database:
         except PoolTimeout as error:
             if deadline.passed():
                 raise DeadlineExceeded("No database connection was free in time.") from error
-            raise _unavailable(error) from error
-        except psycopg.OperationalError as error:
             raise _unavailable(error) from error
 
     @contextmanager

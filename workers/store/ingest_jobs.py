@@ -1,5 +1,7 @@
 """Accepted submissions, from the 202 to their end."""
 
+import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +43,7 @@ class PostgresIngestJobs:
             "key_id": principal.key_id,
             "project": payload["project"],
             "format": payload["format"],
-            "payload": Jsonb(payload),
+            "payload": zlib.compress(json.dumps(payload).encode(), level=1),
             "total": total,
         }
         self._execute("save_job", arguments)
@@ -60,7 +62,9 @@ class PostgresIngestJobs:
 
     def claim(self, job_id: UUID) -> Claim | None:
         row = self._execute("claim_job", {"id": job_id, "silent_s": SILENT_S})
-        return Claim(row["id"], row["attempts"], row["payload"]) if row else None
+        if row is None:
+            return None
+        return Claim(row["id"], row["attempts"], json.loads(zlib.decompress(row["payload"])))
 
     def beat(self, claim: Claim, done: int, total: int) -> bool:
         """Whether the job is still this claim's to work on."""

@@ -118,7 +118,7 @@ CREATE TABLE ingest_job (
     format         text        NOT NULL,
     status         text        NOT NULL
                    CHECK (status IN ('queued', 'running', 'completed', 'partial', 'failed', 'cancelled')),
-    payload        jsonb,
+    payload        bytea,       -- compressed JSON: as text, for jsonb refuses what JSON may hold
     attempts       integer     NOT NULL DEFAULT 0,
     progress_done  integer     NOT NULL DEFAULT 0,
     progress_total integer     NOT NULL DEFAULT 0,
