@@ -1,0 +1,352 @@
+"""What becomes of submitted nodes: stored once, followed to their end, and never forgotten."""
+
+import json
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.integration.obstacles import pids_of
+from tests.integration.service import Service, fixture_nodes, until
+
+TURN = {"project": "p", "level": "L0", "kind": "turn", "source": "pi:1", "text": "it broke"}
+NOTE = {"project": "p", "level": "L1", "kind": "note", "source": "n", "text": "why it broke"}
+TABLES = ("project", "memory_node", "memory_edge", "node_vector", "node_tokens", "node_count")
+
+
+def contents(service: Service) -> dict[str, list[str]]:
+    """Every row of the memory, but for the instants of writing it."""
+    found = {}
+    with service.connect() as connection:
+        for table in TABLES:
+            query = (
+                f"SELECT (to_jsonb(t) - 'created_at' - 'updated_at')::text FROM {table} AS t"
+            ).encode()
+            found[table] = sorted(row for (row,) in connection.execute(query))
+    return found
+
+
+def one(service: Service, query: str, *arguments: Any) -> Any:
+    """The one value that a statement returns."""
+    with service.connect() as connection:
+        row = connection.execute(query.encode(), arguments).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def counts(job: dict[str, Any]) -> dict[str, int]:
+    (file,) = job["files"]
+    names = ("received", "stored", "updated", "unchanged", "skipped_count")
+    return {name: file[name] for name in names if file[name]}
+
+
+def submit(service: Service, nodes: list[dict[str, Any]]) -> str:
+    accepted = service.post("/memory/ingest", {"format": "nodes", "nodes": nodes})
+    assert accepted.status_code == 202, accepted.text
+    job_id: str = accepted.json()["id"]
+    assert accepted.headers["Location"] == f"/memory/ingest/{job_id}"
+    return job_id
+
+
+def submit_until_queued(service: Service) -> list[str]:
+    """Submit to a stopped worker until the queue holds one.
+
+    A message or two may be on their way to that worker already, which nothing can take back.
+    """
+    ids: list[str] = []
+    with service.redis() as redis:
+        while not redis.llen("ingest"):
+            assert len(ids) < 20
+            ids.append(submit(service, [TURN | {"text": f"submission {len(ids)}"}]))
+    return ids
+
+
+def job_of(service: Service, job_id: str) -> dict[str, Any]:
+    job: dict[str, Any] = service.get(f"/memory/ingest/{job_id}").json()
+    return job
+
+
+def group_of(service: Service) -> int:
+    """The process group of the worker that stores nodes, with its pool and its clock."""
+    (pid,) = until(lambda: pids_of(service, "ingest"))
+    return os.getpgid(pid)
+
+
+@contextmanager
+def background_stopped(service: Service) -> Iterator[int]:
+    """The worker that stores nodes hangs as a whole, until the block ends."""
+    group = group_of(service)
+    os.killpg(group, signal.SIGSTOP)
+    try:
+        yield group
+    finally:
+        os.killpg(group, signal.SIGCONT)
+
+
+def test_a_submission_is_stored_whole(empty_service: Service) -> None:
+    nodes = fixture_nodes()
+
+    job = empty_service.ingest(nodes)
+
+    assert (job["status"], job["attempts"], job["error"]) == ("completed", 1, None)
+    assert counts(job) == {"received": len(nodes), "stored": len(nodes)}
+    assert job["progress"] == {"done": len(nodes), "total": len(nodes)}
+    assert job["created_at"] <= job["started_at"] <= job["finished_at"]
+    edges = sum(len(node.get("parents", ())) for node in nodes)
+    assert one(empty_service, "SELECT count(*) FROM memory_edge") == edges
+    for table in ("memory_node", "node_vector", "node_tokens"):
+        assert one(empty_service, f"SELECT count(*) FROM {table}") == len(nodes)
+    assert one(empty_service, "SELECT count(*) FROM ingest_job WHERE payload IS NOT NULL") == 0
+
+
+def test_the_same_submission_again_changes_nothing(service: Service) -> None:
+    before = contents(service)
+
+    job = service.ingest(list(reversed(fixture_nodes())))
+
+    assert job["status"] == "completed"
+    assert counts(job) == {"received": 72, "unchanged": 72}
+    assert contents(service) == before
+
+
+def test_what_is_said_about_a_node_is_brought_up_to_date(empty_service: Service) -> None:
+    evidence = [TURN | {"id": name, "text": f"turn {name}"} for name in ("a", "b")]
+    note = NOTE | {"parents": ["a"], "tags": ["old"], "metadata": {"n": 1}}
+    empty_service.ingest([*evidence, note])
+
+    said = {"parents": ["b", "a"], "tags": ["new"], "metadata": {"n": {"木": None}}, "title": "T"}
+    job = empty_service.ingest([*evidence, note | said])
+
+    assert counts(job) == {"received": 3, "updated": 1, "unchanged": 2}
+    (result,) = empty_service.ask("why it broke", project="p", level="L1")["results"]
+    assert [parent["text"] for parent in result["parents"]] == ["turn b", "turn a"]
+    assert (result["tags"], result["title"]) == (["new"], "T")
+    assert result["metadata"] == {"n": {"木": None}}
+
+
+def test_only_the_order_of_parents_changed_is_a_change(empty_service: Service) -> None:
+    evidence = [TURN | {"id": name, "text": f"turn {name}"} for name in ("a", "b")]
+    empty_service.ingest([*evidence, NOTE | {"parents": ["a", "b"]}])
+
+    job = empty_service.ingest([*evidence, NOTE | {"parents": ["b", "a"]}])
+
+    assert counts(job) == {"received": 3, "updated": 1, "unchanged": 2}
+    (result,) = empty_service.ask("why", project="p")["results"]
+    assert [parent["text"] for parent in result["parents"]] == ["turn b", "turn a"]
+
+
+def test_an_edge_deleted_by_sql_is_gone_from_the_next_answer(service: Service) -> None:
+    def parents() -> list[str]:
+        answer = service.ask("Kong body", project="poimen", limit=1)
+        assert answer["results"][0]["standing_id"] == "infra-root-causes"
+        return [parent["sha256"] for parent in answer["results"][0]["parents"]]
+
+    before = parents()
+    with service.connect() as connection:
+        connection.execute("DELETE FROM memory_edge WHERE parent = %s", [before[0]])
+
+    assert parents() == before[1:]
+
+
+def test_a_note_whose_evidence_was_deleted_is_found_with_a_warning(empty_service: Service) -> None:
+    empty_service.ingest([TURN | {"id": "t"}, NOTE | {"parents": ["t"]}])
+    with empty_service.connect() as connection:
+        connection.execute("DELETE FROM memory_node WHERE level = 'L0'")
+
+    answer = empty_service.ask("why it broke", project="p")
+
+    assert [result["parents"] for result in answer["results"]] == [[]]
+    assert [warning["code"] for warning in answer["warning_details"]] == ["provenance_missing"]
+
+
+def test_a_parent_is_named_by_its_sha256_in_a_later_submission(empty_service: Service) -> None:
+    empty_service.ingest([TURN])
+    sha256 = one(empty_service, "SELECT sha256 FROM memory_node")
+
+    job = empty_service.ingest([NOTE | {"parents": [sha256]}])
+
+    assert job["status"] == "completed"
+    (result,) = empty_service.ask("why it broke", project="p")["results"]
+    assert [parent["sha256"] for parent in result["parents"]] == [sha256]
+
+
+def test_refused_lines_are_named_and_their_neighbours_stored(empty_service: Service) -> None:
+    nodes: list[Any] = [
+        TURN,
+        TURN | {"text": "  "},
+        "not an object",
+        NOTE | {"parents": ["nowhere"]},
+        TURN | {"text": "odd year", "occurred_at": "0001-01-01T00:00:00+14:00"},
+        TURN | {"text": "deep", "metadata": json.loads('{"a":' * 300 + "1" + "}" * 300)},
+        TURN | {"text": "the escape \\u0000 is text"},
+    ]
+
+    job = empty_service.ingest(nodes)
+
+    assert job["status"] == "partial"
+    assert counts(job) == {"received": 7, "stored": 2, "skipped_count": 5}
+    skipped = {line["line"]: line["reason"] for line in job["files"][0]["skipped"]}
+    assert list(skipped) == [2, 3, 4, 5, 6]
+    for line, said in ((2, "blank"), (3, "object"), (4, "nowhere"), (5, "years"), (6, "nested")):
+        assert said in skipped[line]
+    answer = empty_service.ask("escape", project="p", level="L0", limit=1)
+    assert answer["results"][0]["text"] == "the escape \\u0000 is text"
+
+
+def test_a_submission_without_any_usable_node_has_failed(empty_service: Service) -> None:
+    job = empty_service.ingest([NOTE])
+
+    assert (job["status"], job["error"]["code"]) == ("failed", "all_refused")
+    assert one(empty_service, "SELECT count(*) FROM memory_node") == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["👩‍💻 für 木\u202e", "a\tb\r\nc\x07", "%s %(x)s \\ ' \" $1", "x" * 200_000, "\ufeff."]
+)
+def test_odd_texts_come_back_as_they_were(empty_service: Service, text: str) -> None:
+    assert (
+        empty_service.ingest([TURN | {"text": text, "tags": [text[:99]]}])["status"] == "completed"
+    )
+
+    (result,) = empty_service.ask("anything", project="p", level="L0")["results"]
+    assert (result["text"], result["tags"]) == (text, [text[:99]])
+
+
+@pytest.mark.parametrize("instant", ["0001-01-03T00:00:00Z", "9999-12-29T23:59:59.999999Z"])
+def test_instants_at_the_edge_of_time_can_be_answered_with(
+    empty_service: Service, instant: str
+) -> None:
+    empty_service.ingest([TURN | {"occurred_at": instant}])
+
+    (result,) = empty_service.ask("anything", project="p", level="L0")["results"]
+    assert result["timestamp"] == instant
+
+
+def test_metadata_as_deep_as_is_taken_can_be_answered_with(empty_service: Service) -> None:
+    deep = json.loads('{"a":' * 97 + "1" + "}" * 97)
+    empty_service.ingest([TURN | {"metadata": deep}])
+
+    (result,) = empty_service.ask("anything", project="p", level="L0")["results"]
+    assert result["metadata"] == deep
+
+
+def test_a_supplied_embedding_is_the_one_that_is_searched(empty_service: Service) -> None:
+    question = "the orchard in spring"
+    empty_service.ingest([TURN | {"text": question}])
+    vector = json.loads(one(empty_service, "SELECT embedding::text FROM node_vector"))
+    model = one(empty_service, "SELECT name FROM embedding_model WHERE is_active")
+    unlike = TURN | {"text": "segfault in the linker", "embedding": [3 * x for x in vector]}
+
+    empty_service.ingest([unlike | {"embedding_model": model}, TURN | {"text": "beside"}])
+
+    answer = empty_service.ask(question, project="p", level="L0", explain="true")
+    distances = {c["sha256"]: c["distance"] for c in answer["explain"]["projects"][0]["candidates"]}
+    by_text = {result["text"]: distances[result["id"]] for result in answer["results"]}
+    assert by_text["segfault in the linker"] == pytest.approx(by_text[question], abs=1e-5)
+    assert by_text["segfault in the linker"] < 0.05 < by_text["beside"]
+
+
+def test_equal_submissions_at_once_make_one_set_of_rows(empty_service: Service) -> None:
+    nodes = fixture_nodes()
+    with ThreadPoolExecutor(4) as pool:
+        ids = list(pool.map(lambda _: submit(empty_service, nodes), range(4)))
+
+    jobs = [empty_service.ended(job_id) for job_id in ids]
+
+    assert [job["status"] for job in jobs] == ["completed"] * 4
+    total = {name: sum(job["files"][0][name] for job in jobs) for name in ("stored", "unchanged")}
+    assert total == {"stored": len(nodes), "unchanged": 3 * len(nodes)}
+    assert one(empty_service, "SELECT count(*) FROM memory_node") == len(nodes)
+    assert one(empty_service, "SELECT sum(nodes) FROM node_count") == len(nodes)
+
+
+def test_accepted_submissions_outlive_a_queue_that_forgets_everything(
+    empty_service: Service,
+) -> None:
+    with background_stopped(empty_service):
+        ids = submit_until_queued(empty_service)
+        for job in (job_of(empty_service, job_id) for job_id in ids):
+            assert (job["status"], job["attempts"]) == ("queued", 0)
+        with empty_service.redis() as redis:
+            redis.flushall()
+
+    jobs = [empty_service.ended(job_id, within_s=40) for job_id in ids]
+
+    assert [job["status"] for job in jobs] == ["completed"] * len(ids)
+    assert one(empty_service, "SELECT count(*) FROM memory_node") == len(ids)
+
+
+def test_a_submission_whose_worker_was_killed_ends_all_the_same(empty_service: Service) -> None:
+    nodes = [TURN | {"text": f"turn number {number} of many"} for number in range(600)]
+    victim = group_of(empty_service)
+    job_id = submit(empty_service, nodes)
+    until(lambda: one(empty_service, "SELECT count(*) > 0 FROM memory_node"))
+
+    os.killpg(victim, signal.SIGKILL)
+    left = job_of(empty_service, job_id)
+    assert (left["status"], left["attempts"]) == ("running", 1)
+    # A minute of silence is what tells a dead worker from a slow one; it need not be waited for.
+    with empty_service.connect() as connection:
+        connection.execute("UPDATE ingest_job SET heartbeat_at = now() - interval '2 minutes'")
+    job = empty_service.ended(job_id, within_s=60)
+
+    assert (job["status"], job["attempts"]) == ("completed", 2)
+    assert counts(job)["received"] == 600
+    assert counts(job)["unchanged"] >= 64
+    assert one(empty_service, "SELECT count(*) FROM memory_node") == 600
+    assert one(empty_service, "SELECT sum(nodes) FROM node_count") == 600
+
+
+def test_a_job_that_was_tried_too_often_is_given_up_with_a_reason(empty_service: Service) -> None:
+    with background_stopped(empty_service):
+        job_id = submit(empty_service, [TURN])
+        with empty_service.connect() as connection:
+            connection.execute("UPDATE ingest_job SET attempts = 5")
+
+    job = empty_service.ended(job_id, within_s=30)
+
+    assert (job["status"], job["attempts"]) == ("failed", 6)
+    assert job["error"]["code"] == "attempts_exhausted"
+
+
+def test_a_message_delivered_twice_is_worked_on_once(empty_service: Service) -> None:
+    with background_stopped(empty_service), empty_service.redis() as redis:
+        ids = submit_until_queued(empty_service)
+        message = redis.lindex("ingest", 0)
+        assert message is not None
+        redis.lpush("ingest", message, message)
+
+    jobs = [empty_service.ended(job_id) for job_id in ids]
+    until(lambda: not empty_service.redis().llen("ingest"))
+    last = empty_service.ingest([TURN | {"text": "after both copies"}])
+
+    assert [job["attempts"] for job in (*jobs, last)] == [1] * (len(ids) + 1)
+    assert [job_of(empty_service, job_id) for job_id in ids] == jobs
+
+
+def test_an_unknown_job_is_a_404(service: Service) -> None:
+    response = service.get(f"/memory/ingest/{uuid.uuid4()}")
+
+    assert response.status_code == 404
+    assert response.json()["error"] == "ingest_not_found"
+
+
+def test_a_submission_over_several_projects_keeps_them_apart(empty_service: Service) -> None:
+    nodes = [TURN | {"id": "t"}, NOTE | {"parents": ["t"]}]
+    both = [node | {"project": project} for project in ("p", "q") for node in nodes]
+
+    job = empty_service.ingest(both)
+
+    assert counts(job) == {"received": 4, "stored": 4}
+    assert one(empty_service, "SELECT count(DISTINCT sha256) FROM memory_node") == 4
+    answer = empty_service.ask("why it broke")
+    assert [(r["project"], r["text"]) for r in answer["results"]] == [
+        ("p", "why it broke"),
+        ("q", "why it broke"),
+    ]
+    assert len({result["parents"][0]["sha256"] for result in answer["results"]}) == 2
