@@ -23,7 +23,7 @@ test: $(STAMP) ## set up and run the tests (at most 12 minutes)
 test-long: $(STAMP) ## soaks and bursts, beside the tests of `make test`
 	$(VENV)/bin/pytest -m long
 
-check: $(STAMP) ## formatting, lint, types, architecture, the compose file and the lock
+check: $(STAMP) ## formatting, lint, types, architecture and the compose file
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
@@ -37,6 +37,7 @@ format: $(STAMP) ## format the code and fix what lint can fix
 lock: $(STAMP) ## resolve the dependencies anew into requirements/*.txt
 	$(VENV)/bin/uv pip compile pyproject.toml --upgrade $(LOCK_OPTIONS) -o requirements/runtime.txt
 	$(VENV)/bin/uv pip compile pyproject.toml --upgrade --group dev $(LOCK_OPTIONS) -o requirements/dev.txt
+	$(VENV)/bin/uv pip compile requirements/build.in -c requirements/dev.txt $(LOCK_OPTIONS) -o requirements/build.txt
 
 LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" --quiet

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app import schemas
+from app import parameters, schemas
 from workers.contracts import NodeBody
 
 _SCHEMAS = "#/components/schemas/"
@@ -38,7 +38,7 @@ OPERATIONS = (
         "Ask one project, or all that you may read",
         {200: schemas.QueryResponse},
         problems=(400, 401, 404, 502, 503, 504),
-        parameters=schemas.QueryParameters,
+        parameters=parameters.QueryParameters,
     ),
     Operation(
         "get",
@@ -53,7 +53,7 @@ OPERATIONS = (
         "Create a project, or add a title and root folders to it",
         {200: schemas.ProjectBody},
         problems=(400, 401, 403, 413, 415, 503, 504),
-        body=schemas.ProjectParameters,
+        body=parameters.ProjectParameters,
     ),
     Operation(
         "post",
@@ -61,7 +61,7 @@ OPERATIONS = (
         "Submit nodes; they are stored before this answers, and searchable when the job ends",
         {202: schemas.IngestAccepted},
         problems=(400, 401, 403, 413, 415, 503),
-        body=schemas.IngestParameters,
+        body=parameters.IngestParameters,
     ),
     Operation(
         "get",
@@ -77,6 +77,16 @@ OPERATIONS = (
         "/health/ready",
         "Ready: every dependency with its state",
         {200: schemas.Readiness, 503: schemas.Readiness},
+        is_public=True,
+        tags=("system",),
+    ),
+    Operation(
+        "get",
+        "/problems/{code}",
+        "What the type of a problem means",
+        {200: None},
+        problems=(404,),
+        path_parameters=("code",),
         is_public=True,
         tags=("system",),
     ),

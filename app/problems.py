@@ -1,6 +1,8 @@
 """The only module that knows both our errors and HTTP."""
 
 from http import HTTPStatus
+from inspect import cleandoc
+from typing import Any
 
 import structlog
 from flask import Flask, Response, g, jsonify
@@ -45,6 +47,15 @@ def as_problem(error: PoimenError) -> Response:
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         response.headers["Retry-After"] = "1"
     return response
+
+
+def describe(code: str) -> dict[str, Any] | None:
+    """What a problem's `type` leads to; None for a code that does not exist."""
+    for kind, status in STATUS.items():
+        if kind.code == code:
+            said = cleandoc(kind.__doc__ or "")
+            return {"code": code, "title": kind.title, "status": status, "description": said}
+    return None
 
 
 def _as_ours(error: HTTPException) -> PoimenError:

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import structlog
 
 from app.dispatch import Dispatcher
-from app.schemas import IngestParameters, ProjectParameters, QueryParameters
+from app.parameters import IngestParameters, ProjectParameters, QueryParameters
 from workers.contracts import NodesPayload
 from workers.deadline import Deadline, merge_reserve
 from workers.errors import (
@@ -139,6 +139,8 @@ def _check_writer(principal: Principal, project: ProjectName | None) -> None:
         raise NotPermitted(f"This key may not write to project {project!r}.")
 
 
+_UNSEEN = ("no_answer_by_deadline", "expired_in_queue")
+
 _COMMON: dict[str, type[PoimenError]] = {
     kind.code: kind
     for kind in (EmbeddingServiceUnavailable, StoreUnavailable, QueueUnavailable, ModelMismatch)
@@ -149,9 +151,7 @@ def _nobody_answered(answer: Answer) -> PoimenError:
     """The error of a query without a single answering project; never an empty success."""
     outcomes = answer.outcomes
     if all(outcome.status is Status.TIMED_OUT for outcome in outcomes):
-        error: PoimenError = DeadlineExceeded(
-            "No project answered in time; ask again with a larger timeout_seconds."
-        )
+        error: PoimenError = DeadlineExceeded(_why_late(answer))
     else:
         failed = [outcome for outcome in outcomes if outcome.status is Status.FAILED]
         reasons = {outcome.reason for outcome in failed}
@@ -159,6 +159,12 @@ def _nobody_answered(answer: Answer) -> PoimenError:
         error = (kind or AllProjectsFailed)(_first_message(failed))
     warnings = [warning.message for warning in answer.warnings]
     return error.with_facts(warnings=warnings, query_id=answer.query_id)
+
+
+def _why_late(answer: Answer) -> str:
+    if all(outcome.reason in _UNSEEN for outcome in answer.outcomes):
+        return "No worker took the question in time; see GET /health/ready, then ask again."
+    return "No project answered in time; ask again with a larger timeout_seconds."
 
 
 def _first_message(failed: Sequence[Any]) -> str:

@@ -22,7 +22,7 @@ class InvalidParameters(PoimenError):
 
     def __init__(self, errors: list[dict[str, str]]) -> None:
         said = "; ".join(f"{error['parameter']}: {error['reason']}" for error in errors)
-        super().__init__(f"{said}.")
+        super().__init__(said if said.endswith(("?", ".")) else f"{said}.")
         self.errors = errors
 
     @classmethod
@@ -81,7 +81,7 @@ class BodyTooLarge(PoimenError):
 class UnsupportedMediaType(PoimenError):
     """The request body is not JSON."""
 
-    code, title = "unsupported_media_type", "Send JSON"
+    code, title = "unsupported_media_type", "The body has no JSON content type"
 
 
 class DeadlineExceeded(PoimenError):

@@ -12,11 +12,13 @@ from typing import Any  # noqa: E402
 
 import structlog  # noqa: E402
 from celery import signals  # noqa: E402
+from redis.exceptions import RedisError  # noqa: E402
 
 from config.logs import set_up_logging  # noqa: E402
 from workers import wiring  # noqa: E402
 from workers.celery_app import make_celery  # noqa: E402
-from workers.contracts import QUERY_QUEUE, worker_key  # noqa: E402
+from workers.contracts import INGEST_QUEUE, QUERY_QUEUE, worker_key  # noqa: E402
+from workers.errors import PoimenError  # noqa: E402
 
 log = structlog.get_logger(__name__)
 
@@ -35,10 +37,19 @@ def _set_up_logging(**_: Any) -> None:
 def _load_models(instance: Any, **_: Any) -> None:
     """Load and warm what the queues of this worker need, before it takes a task.
 
-    A forking pool loads in its children instead: a model session does not survive a fork.
+    A forking pool loads in its children instead, since a model session does not survive a fork; its
+    parent only checks that the children will be able to. What cannot work ends here, with the
+    reason in the log: Celery would swallow an exception and start a worker that fails every task.
     """
-    if QUERY_QUEUE in instance.app.amqp.queues.consume_from:
-        wiring.search().encoder.encode_passages(["warm up"])
+    queues = instance.app.amqp.queues.consume_from
+    try:
+        if QUERY_QUEUE in queues:
+            wiring.search().encoder.encode_passages(["warm up"])
+        if INGEST_QUEUE in queues:
+            wiring.check_model()
+    except PoimenError as error:
+        log.critical("worker_cannot_start", error=error.code, reason=str(error))
+        raise SystemExit(1) from error
 
 
 @signals.worker_process_init.connect
@@ -52,21 +63,23 @@ def _register(sender: Any, **_: Any) -> None:
 
     From the loop and not from a thread: a worker whose loop hangs then disappears from readiness.
     """
-    queues = sorted(sender.app.amqp.queues.consume_from)
-    says = {
+    says: dict[str, Any] = {
         "name": sender.hostname,
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        "queues": queues,
+        "queues": sorted(sender.app.amqp.queues.consume_from),
         "started_at": time.time(),
-        "skew_ms": round(_clock_skew_ms(), 1),
     }
-    if QUERY_QUEUE in queues:
-        says |= _models()
-    value = json.dumps(says)
+    if QUERY_QUEUE in says["queues"]:
+        search = wiring.search()
+        says |= {"model": search.encoder.model.name, "reranker": search.reranker.name}
 
     def beat() -> None:
-        wiring.redis().set(worker_key(sender.hostname), value, ex=int(3 * HEARTBEAT_S))
+        try:
+            value = json.dumps(says | {"skew_ms": _clock_skew_ms()})
+            wiring.redis().set(worker_key(sender.hostname), value, ex=int(3 * HEARTBEAT_S))
+        except RedisError as error:
+            log.warning("heartbeat_failed", error=type(error).__name__)
 
     beat()
     sender.timer.call_repeatedly(HEARTBEAT_S, beat)
@@ -77,15 +90,6 @@ def _sign_off(sender: Any, **_: Any) -> None:
     wiring.redis().delete(worker_key(sender.hostname))
 
 
-def _models() -> dict[str, Any]:
-    model = wiring.search().encoder.model
-    return {
-        "model": model.name,
-        "model_sha256": model.sha256,
-        "reranker": wiring.search().reranker.name,
-    }
-
-
 def _clock_skew_ms() -> float:
     """How far this host's clock is ahead of Redis's; deadlines travel as wall-clock time."""
     before = time.time()
@@ -93,4 +97,4 @@ def _clock_skew_ms() -> float:
     skew = ((before + time.time()) / 2 - (seconds + microseconds / 1e6)) * 1000
     if abs(skew) > SKEW_WARNING_MS:
         log.warning("clock_skew", skew_ms=round(skew, 1), mend="synchronise this host's clock")
-    return skew
+    return round(skew, 1)

@@ -94,8 +94,8 @@ class Candidate:
 
     @property
     def semantic(self) -> float:
-        """Cosine similarity, cut at 0."""
-        return max(0.0, 1.0 - self.distance)
+        """Cosine similarity, cut at 0; float32 arithmetic may find a text nearer than itself."""
+        return min(1.0, max(0.0, 1.0 - self.distance))
 
 
 @dataclass(frozen=True, slots=True)

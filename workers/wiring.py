@@ -3,13 +3,20 @@
 Built in the process that uses it: neither connections nor model sessions survive a fork.
 """
 
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from redis import Redis
 
 from config.settings import Settings
-from workers.engines.build import build_cached_encoder, build_encoder, build_reranker
+from workers.engines.build import (
+    build_cached_encoder,
+    build_encoder,
+    build_reranker,
+    embedding_identity,
+)
 from workers.engines.query_cache import CachedEncoder
 from workers.errors import QueueUnavailable, StoreUnavailable
 from workers.model import ProjectName
@@ -69,12 +76,16 @@ def runs() -> QueryRuns:
     return QueryRuns(redis())
 
 
-@cache
-def database() -> Database:
+def database_url() -> str:
     url = settings().database_url
     if url is None:
         raise StoreUnavailable("A worker needs POIMEN_DATABASE_URL; `mem up` sets it for its own.")
-    return Database(url.get_secret_value(), settings().database_connections)
+    return url.get_secret_value()
+
+
+@cache
+def database() -> Database:
+    return Database(database_url(), settings().database_connections)
 
 
 @cache
@@ -82,15 +93,31 @@ def jobs() -> PostgresIngestJobs:
     return PostgresIngestJobs(database())
 
 
+def _embedding_options() -> dict[str, Any]:
+    return {
+        "url": settings().embedding_url,
+        "model": settings().embedding_model,
+        "dimension": settings().embedding_dimension,
+    }
+
+
 @cache
 def _encoder() -> Encoder:
     key = settings().embedding_api_key
-    return build_encoder(
-        url=settings().embedding_url,
-        api_key=key.get_secret_value() if key else None,
-        model=settings().embedding_model,
-        dimension=settings().embedding_dimension,
-    )
+    return build_encoder(**_embedding_options(), api_key=key.get_secret_value() if key else None)
+
+
+def check_model() -> None:
+    """Register the configured model, or check that stored vectors were made by it.
+
+    On a connection of its own, so that a process may still fork afterwards.
+
+    Raises:
+        ModelMismatch: stored vectors were made by another model.
+        StoreUnavailable: the database does not answer.
+    """
+    with closing(Database(database_url(), 1)) as short_lived:
+        use_model(short_lived, *embedding_identity(**_embedding_options()))
 
 
 @cache

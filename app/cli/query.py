@@ -67,7 +67,7 @@ Exit codes: 0 answered, also with no hit; 2 unknown project or none inferred; 3 
 )
 @click.option(
     "--method",
-    type=click.Choice(["auto", "hybrid", "semantic", "lexical"]),
+    type=click.Choice(["auto", "semantic"]),
     default="auto",
     show_default=True,
     help="How to search.",

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 Examples:
   mem up
   mem up --port 8080
-  mem up --format json > ready.json
+  (umask 077; mem up --format json > ready.json)
 
 \b
+The JSON line holds the passwords of both servers: keep it to yourself.
 POIMEN_DATABASE_URL and POIMEN_REDIS_URL name servers to use instead of its own. Logs are in the
 folder `logs` of POIMEN_DATA_DIR.
 Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 it could not start, or a server died.""",

@@ -5,8 +5,9 @@ from http import HTTPStatus
 from flask import Blueprint, url_for
 from flask.typing import ResponseReturnValue
 
+from app.parameters import IngestParameters, validate
 from app.routes import json_body, principal, reply, service
-from app.schemas import IngestAccepted, IngestParameters, IngestStatus, validate
+from app.schemas import IngestAccepted, IngestStatus
 
 bp = Blueprint("ingest", __name__)
 

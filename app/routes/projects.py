@@ -5,8 +5,9 @@ from http import HTTPStatus
 from flask import Blueprint
 from flask.typing import ResponseReturnValue
 
+from app.parameters import ProjectParameters, validate
 from app.routes import json_body, principal, reply, service
-from app.schemas import ProjectBody, ProjectList, ProjectParameters, validate
+from app.schemas import ProjectBody, ProjectList
 
 bp = Blueprint("projects", __name__)
 

@@ -5,8 +5,9 @@ import time
 from flask import Blueprint, g, request
 from flask.typing import ResponseReturnValue
 
+from app.parameters import QueryParameters, read_parameters
 from app.routes import principal, reply, service
-from app.schemas import QueryParameters, QueryResponse, read_parameters
+from app.schemas import QueryResponse
 
 bp = Blueprint("query", __name__)
 

@@ -6,9 +6,11 @@ from flask import Blueprint
 from flask.typing import ResponseReturnValue
 
 from app.openapi import document
+from app.problems import describe
 from app.routes import front_door, reply
 from app.schemas import DependencyState, Health, Readiness
 from app.wiring import check_dependencies, live_workers
+from workers.errors import RouteNotFound
 
 bp = Blueprint("system", __name__)
 
@@ -33,6 +35,15 @@ def ready() -> ResponseReturnValue:
         workers=live_workers(front_door().redis_url) if states["redis"][0] else [],
     )
     return reply(body, HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+@bp.get("/problems/<code>")
+def problem(code: str) -> ResponseReturnValue:
+    """What an error's `type` means."""
+    said = describe(code)
+    if said is None:
+        raise RouteNotFound("No such problem; the codes are in the documentation of errors.")
+    return said
 
 
 @bp.get("/openapi.json")

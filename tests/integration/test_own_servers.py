@@ -7,7 +7,14 @@ import psycopg
 import pytest
 
 from app.local.postgres import ADMIN
-from tests.integration.service import MEM, Service, clean_environment, fixture_nodes, running
+from tests.integration.service import (
+    MEM,
+    Service,
+    clean_environment,
+    fixture_nodes,
+    running,
+    state_dir,
+)
 
 
 def migrate(database_url: str) -> "subprocess.CompletedProcess[str]":
@@ -82,3 +89,32 @@ def test_a_database_that_does_not_answer_is_a_clear_refusal(session_service: Ser
     assert done.returncode == 1
     assert "POIMEN_DATABASE_URL" in done.stderr
     assert "secret-word" not in done.stdout + done.stderr
+
+
+def test_another_model_than_the_stored_vectors_is_refused_at_the_start(
+    session_service: Service, own_database: str
+) -> None:
+    as_administrator(session_service, "own", "CREATE EXTENSION vector")
+    assert migrate(own_database).returncode == 0
+    with psycopg.connect(own_database) as connection:
+        connection.execute(
+            "INSERT INTO embedding_model (name, dimension, is_active) VALUES ('other', 8, true)"
+        )
+    folder = state_dir()
+    settings = {
+        "POIMEN_DATABASE_URL": own_database,
+        "POIMEN_REDIS_URL": session_service.redis_url.replace("db=0", "db=1"),
+        "POIMEN_DATA_DIR": str(folder),
+    }
+
+    done = subprocess.run(
+        [str(MEM), "up"],
+        env=clean_environment() | settings,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.returncode == 1
+    assert "model_mismatch" in done.stderr
+    assert "other (8 dimensions)" in done.stderr

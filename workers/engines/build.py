@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workers.model import EmbeddingModel
 from workers.ports import Encoder, Reranker
 
 if TYPE_CHECKING:
@@ -35,6 +36,16 @@ def build_encoder(
 
     embedder = HttpEmbedder(url, api_key, model, dimension)
     return HttpEncoder(embedder, build_embedded_encoder() if has_tokens else None)
+
+
+def embedding_identity(
+    *, url: str | None, model: str, dimension: int
+) -> tuple[EmbeddingModel, str]:
+    """What `build_encoder` would make vectors and token vectors with, without loading it."""
+    from workers.engines.minilm import MODEL
+    from workers.engines.projection import TOKEN_MODEL
+
+    return (MODEL if url is None else EmbeddingModel(model, None, dimension)), TOKEN_MODEL
 
 
 def build_embedded_encoder() -> "EmbeddedEncoder":

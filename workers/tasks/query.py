@@ -20,7 +20,7 @@ from workers.contracts import (
     SearchMessage,
 )
 from workers.deadline import Deadline
-from workers.errors import InternalError, QueueUnavailable
+from workers.errors import InternalError, PoimenError, QueueUnavailable
 from workers.model import Level, Outcome, Query, Status
 from workers.pipeline.answer import answer
 from workers.pipeline.merge import finalize
@@ -76,6 +76,8 @@ def _search(message: SearchMessage) -> Outcome:
             search.rerank_depth,
             deadline,
         )
+    except PoimenError as error:  # this worker cannot search at all
+        return Outcome(project, Status.FAILED, reason=error.code, message=str(error))
     except Exception as error:  # noqa: BLE001  # a fault of one project must not end the chord
         # The exception's text may quote the question; its type and place may not.
         place = traceback.format_tb(error.__traceback__)[-3:]

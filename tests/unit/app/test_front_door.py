@@ -1,13 +1,12 @@
 """Use cases over HTTP: what is asked of the workers, and what their silence becomes."""
 
-import math
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from tests.unit.app.app_fakes import Door, make_door
-from tests.unit.pipeline.pipeline_fakes import found, hit
+from tests.unit.pipeline.pipeline_fakes import found
 from workers.errors import StoreUnavailable
 from workers.model import Level, Outcome, Status
 
@@ -147,15 +146,6 @@ def test_a_redis_that_forgot_the_query_is_503(door: Door) -> None:
 
     assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
     assert response.get_json()["error"] == "queue_unavailable"
-
-
-def test_scores_are_within_bounds_however_the_floats_fell() -> None:
-    near = math.nextafter(1.0, 2.0)
-    door = make_door(lambda name: found(name, hit("a", name, None, semantic=near)), "p")
-
-    (result,) = door.get("/memory/query?query=why").get_json()["results"]
-
-    assert (result["query_score"], result["score"], result["rerank_score"]) == (1.0, 1.0, None)
 
 
 def test_accepted_nodes_are_kept_before_the_queue_hears_of_them(door: Door) -> None:

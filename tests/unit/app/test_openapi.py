@@ -8,7 +8,7 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate as validate_document
 
 from app.openapi import OPERATIONS, document
-from app.schemas import QueryParameters
+from app.parameters import QueryParameters
 from tests.unit.app.app_fakes import Door
 
 METHODS = {"GET", "POST", "PUT", "DELETE", "PATCH"}
@@ -67,7 +67,7 @@ def test_a_list_is_described_as_one_value_with_commas(name: str) -> None:
 def test_only_the_system_s_addresses_are_open() -> None:
     is_open = {operation.path for operation in OPERATIONS if operation.is_public}
 
-    assert is_open == {"/health", "/health/ready", "/openapi.json"}
+    assert is_open == {"/health", "/health/ready", "/problems/{code}", "/openapi.json"}
     for operation in OPERATIONS:
         security = document()["paths"][operation.path][operation.method]["security"]
         assert (security == []) is operation.is_public

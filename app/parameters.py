@@ -1,0 +1,195 @@
+"""What requests carry, checked and turned into domain values.
+
+The OpenAPI document is generated from these same classes.
+"""
+
+import difflib
+import re
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from werkzeug.datastructures import MultiDict
+
+from workers.errors import InvalidParameters
+from workers.model import PROJECT_NAME, Level, Query
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
+
+
+def _integer(value: object) -> object:
+    if isinstance(value, str):
+        if not _INTEGER.fullmatch(value):
+            raise ValueError("is not a whole number")
+        return int(value)
+    return value
+
+
+def _boolean(value: object) -> object:
+    if isinstance(value, str):
+        known = {"true": True, "1": True, "false": False, "0": False}
+        if value.lower() not in known:
+            raise ValueError("is neither true nor false")
+        return known[value.lower()]
+    return value
+
+
+def _list(value: object) -> object:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+def _no_nul(value: str) -> str:
+    if "\x00" in value:
+        raise ValueError("holds U+0000")
+    return value
+
+
+def _levels(value: list[str]) -> list[Level]:
+    wrong = [name for name in value if name not in Level.__members__]
+    if wrong or not value:
+        raise ValueError("takes L0, L1 and L2, comma-separated")
+    return sorted({Level(name) for name in value})
+
+
+Integer = Annotated[int, BeforeValidator(_integer)]
+Boolean = Annotated[bool, BeforeValidator(_boolean)]
+
+
+class QueryParameters(BaseModel):
+    """What `GET /memory/query` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: Annotated[
+        str,
+        StringConstraints(strip_whitespace=True, min_length=1, max_length=4000),
+        AfterValidator(_no_nul),
+    ] = Field(description="the question, or words to look for")
+    project: Annotated[str, StringConstraints(min_length=1)] | None = Field(
+        None, description="ask this project only; left out: every project you may read"
+    )
+    projects: Annotated[list[str], BeforeValidator(_list), Field(min_length=1)] | None = Field(
+        None, description="ask these projects, comma-separated; not together with `project`"
+    )
+    level: Annotated[list[str], BeforeValidator(_list), AfterValidator(_levels)] = Field(
+        default=["L1", "L2"], description="levels to search, comma-separated: L0, L1, L2"
+    )
+    limit: Integer = Field(5, description="most results, cut to 1..50")
+    timeout_seconds: Integer = Field(5, description="time for the whole answer, cut to 1..30")
+    method: Literal["auto", "hybrid", "semantic", "lexical"] = Field(
+        "auto", description="how to search; this version searches by meaning: auto or semantic"
+    )
+    semantic_weight: str | None = Field(None, description="not in this version")
+    filters: str | None = Field(None, description="not in this version")
+    facets: str | None = Field(None, description="not in this version")
+    explain: Boolean = Field(False, description="add the recall candidates of every project")
+
+    @model_validator(mode="after")
+    def _only_what_works(self) -> Self:
+        if self.project is not None and self.projects is not None:
+            raise InvalidParameters.of("projects", "cannot be given together with project")
+        if self.projects is not None and "" in self.projects:
+            raise InvalidParameters.of("projects", "has an empty name")
+        if self.method in ("hybrid", "lexical"):
+            raise InvalidParameters.of("method", "is not in this version; use auto or semantic")
+        for name in ("semantic_weight", "filters", "facets"):
+            if getattr(self, name) is not None:
+                raise InvalidParameters.of(name, "is not in this version")
+        return self
+
+    @property
+    def timeout_s(self) -> int:
+        return min(30, max(1, self.timeout_seconds))
+
+    def to_query(self) -> Query:
+        return Query(
+            text=self.query,
+            levels=tuple(Level(level) for level in self.level),
+            limit=min(50, max(1, self.limit)),
+            is_explained=self.explain,
+        )
+
+    def notes(self) -> list[str]:
+        """What was taken otherwise than asked."""
+        used = {"limit": self.to_query().limit, "timeout_seconds": self.timeout_s}
+        return [
+            f"{name} {getattr(self, name)} was cut to {value}"
+            for name, value in used.items()
+            if getattr(self, name) != value
+        ]
+
+
+class ProjectParameters(BaseModel):
+    """What `POST /memory/projects` takes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    project: Annotated[str, Field(pattern=PROJECT_NAME)]
+    title: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_no_nul)] | None = (
+        None
+    )
+    roots: list[Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]] = Field(
+        default=[],
+        max_length=100,
+        description="absolute folders whose questions go to this project",
+    )
+
+
+class IngestParameters(BaseModel):
+    """What `POST /memory/ingest` takes. Nodes are checked one by one while the job runs."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    project: Annotated[str, Field(pattern=PROJECT_NAME)] | None = None
+    format: Literal["nodes"]
+    nodes: list[Any] = Field(
+        min_length=1, json_schema_extra={"items": {"$ref": "#/components/schemas/NodeBody"}}
+    )
+
+
+def read_parameters(model: type[Model], arguments: "MultiDict[str, str]") -> Model:
+    """Validate a query string.
+
+    Raises:
+        InvalidParameters: naming each wrong parameter, the nearest known one for an unknown.
+    """
+    twice = [name for name, values in arguments.lists() if len(values) > 1]
+    if twice:
+        raise InvalidParameters([{"parameter": n, "reason": "was given twice"} for n in twice])
+    return validate(model, arguments.to_dict())
+
+
+def validate(model: type[Model], data: object) -> Model:
+    """Validate a body or a query string; errors name the parameter and what it takes.
+
+    Raises:
+        InvalidParameters: something is wrong.
+    """
+    if not isinstance(data, dict):
+        raise InvalidParameters.of("body", "is not a JSON object")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        raise InvalidParameters([_error(model, detail) for detail in details]) from error
+
+
+def _error(model: type[BaseModel], detail: Any) -> dict[str, str]:
+    parameter = ".".join(str(part) for part in detail["loc"][:1]) or "body"
+    if detail["type"] == "extra_forbidden":
+        known = difflib.get_close_matches(parameter, model.model_fields, n=1, cutoff=0.0)
+        return {"parameter": parameter, "reason": f"is unknown; did you mean {known[0]}?"}
+    if detail["type"] == "missing":
+        return {"parameter": parameter, "reason": "is required"}
+    reason = str(detail["msg"]).removeprefix("Value error, ")
+    return {"parameter": parameter, "reason": reason[0].lower() + reason[1:]}
