@@ -250,9 +250,6 @@ def test_a_body_of_another_content_type_is_a_415(memory: Service, path: str, kin
         ("/memory/ingest", {"format": "nodes", "nodes": [{}], "project": "Not A Name"}, "project"),
         ("/memory/ingest", {"format": "nodes", "nodes": [{}], "project": 7}, "project"),
         ("/memory/ingest", {"format": "nodes", "nodes": [{}], "nodez": []}, "nodez"),
-        ("/memory/ingest", {"format": "nodes", "nodes": [{"text": "a\0"}]}, "nodes"),
-        ("/memory/ingest", {"format": "nodes", "nodes": [{"text": "half \ud83d"}]}, "nodes"),
-        ("/memory/ingest", {"format": "nodes", "nodes": [{"metadata": {"\0": 1}}]}, "nodes"),
         ("/memory/projects", {}, "project"),
         ("/memory/projects", {"project": ""}, "project"),
         ("/memory/projects", {"project": "-x"}, "project"),
@@ -274,15 +271,6 @@ def test_a_member_that_cannot_be_used_is_a_400_naming_it(
     said = problem(post(memory, path, json.dumps(body).encode()), 400, "invalid_parameters")
 
     assert blamed(said) == [parameter]
-
-
-@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"1e999"])
-def test_a_number_that_json_does_not_have_is_a_400(memory: Service, number: bytes) -> None:
-    data = b'{"format": "nodes", "nodes": [{"metadata": {"a": %s}}]}' % number
-
-    said = problem(post(memory, "/memory/ingest", data), 400, "invalid_parameters")
-
-    assert said["errors"] == [{"parameter": "nodes", "reason": "node 1 holds NaN or infinity"}]
 
 
 def test_a_body_over_the_limit_is_a_413_before_it_is_read(memory: Service) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import requests
 
 from tests.integration.obstacles import pids_of
 from tests.integration.service import Service, fixture_nodes, until
@@ -196,6 +197,32 @@ def test_refused_lines_are_named_and_their_neighbours_stored(empty_service: Serv
         assert said in skipped[line]
     answer = empty_service.ask("escape", project="p", level="L0", limit=1)
     assert answer["results"][0]["text"] == "the escape \\u0000 is text"
+
+
+def test_a_node_that_postgresql_could_not_keep_costs_its_neighbours_nothing(
+    empty_service: Service,
+) -> None:
+    odd: dict[str, dict[str, Any]] = {
+        "U+0000": {"text": "a\0b"},
+        "holds U+0000": {"text": "t", "metadata": {"deep": [{"\0": 1}]}},
+        "text: ": {"text": "half \ud83d"},
+        "surrogate": {"text": "t", "metadata": {"\ud83d": 1}},
+        "NaN": {"text": "t", "metadata": {"n": float("nan")}},
+        "infinity": {"text": "t", "span": {"n": float("-inf")}},
+    }
+    nodes = [TURN | {"text": "first"}, *(TURN | members for members in odd.values()), TURN]
+    headers = {"Authorization": f"Bearer {empty_service.key}", "Content-Type": "application/json"}
+    url = f"{empty_service.url}/memory/ingest"
+    body = json.dumps({"format": "nodes", "nodes": nodes})
+
+    accepted = requests.post(url, data=body, headers=headers, timeout=40)
+
+    assert accepted.status_code == 202, accepted.text
+    job = empty_service.ended(accepted.json()["id"])
+    assert (job["status"], job["attempts"]) == ("partial", 1)
+    assert counts(job) == {"received": 8, "stored": 2, "skipped_count": 6}
+    reasons = [line["reason"] for line in job["files"][0]["skipped"]]
+    assert all(said in reason for said, reason in zip(odd, reasons, strict=True))
 
 
 def test_a_submission_without_any_usable_node_has_failed(empty_service: Service) -> None:
