@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 APP = "poimen-memory"
@@ -61,7 +61,9 @@ class Settings(BaseSettings):
     database_connections: PositiveInt = Field(
         8, description="most database connections of one process"
     )
-    rerank_depth: PositiveInt = Field(100, description="candidates reranked per project")
+    rerank_depth: NonNegativeInt = Field(
+        100, description="candidates reranked per project; 0: none"
+    )
     embedding_url: str | None = Field(
         None,
         description="OpenAI-compatible server, for example http://gpu:8080; unset: embedded MiniLM",

@@ -117,7 +117,7 @@ def _answer(
         documents=documents,
         stages_ms=stages.spent,
         embedding_cache=origin,
-        reranker=reranker.name,
+        reranker=reranker.name if rerank_depth else None,
         explained=_explain(recalled, reranked) if query.is_explained else (),
     )
 
