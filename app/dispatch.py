@@ -73,7 +73,10 @@ class Dispatcher:
             self._send(INGEST_NODES, [job_id], producer, queue=INGEST_QUEUE)
 
     def _send(self, name: str, arguments: list[Any], producer: Any, **options: Any) -> None:
-        self._celery.send_task(name, arguments, producer=producer, ignore_result=True, **options)
+        # argsrepr: Celery would render the arguments, the question among them, into every header.
+        self._celery.send_task(
+            name, arguments, producer=producer, ignore_result=True, argsrepr="", **options
+        )
 
     @contextmanager
     def _publishing(self) -> Iterator[Any]:

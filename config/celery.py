@@ -26,11 +26,10 @@ def celery_options(url: str) -> dict[str, Any]:
         "broker_connection_retry_on_startup": True,
         "broker_pool_limit": 32,
         "broker_transport_options": {
-            # A killed worker's message comes back after this; the deadline has passed by then, and
-            # ingest work is claimed in PostgreSQL, so a second delivery is harmless.
-            "visibility_timeout": 700,
-            "unacked_restore_interval": 5,
-            "unacked_restore_throttle": 1,
+            # No bookkeeping of unacknowledged messages in Redis: it costs two transactions each and
+            # protects nothing here. A lost search is ended by its deadline, and ingest work is
+            # claimed in PostgreSQL and sent again from there. Prefetch limits hold all the same.
+            "ack_emulation": False,
             "socket_keepalive": True,
             "socket_connect_timeout": 2,
             "health_check_interval": 25,

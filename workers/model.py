@@ -90,6 +90,7 @@ class Candidate:
     distance: float  # cosine distance, 0 same .. 2 opposite
     text_length: int  # characters
     tokens: bytes | None = None
+    text: str | None = None  # only for a reranker that reads it
     rerank_score: float | None = None
 
     @property
@@ -127,6 +128,23 @@ class Step:
     child: Sha256
     parent: Node
     siblings: int  # parents the child has in all
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What recall found in one project, and how it looked."""
+
+    candidates: tuple[Candidate, ...]  # best first
+    documents: int  # nodes of the asked levels
+    plan: str  # exact, or hnsw
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The nodes that still exist, by sha256, and the edges walked from them."""
+
+    nodes: Mapping[Sha256, Node]
+    steps: Sequence[Step]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +222,8 @@ class Outcome:
     reason: str | None = None  # a stable code, unless successful
     message: str | None = None
     candidates: int = 0
+    requested: int = 0  # candidates asked of recall
+    plan: str | None = None  # how recall looked: exact or hnsw
     reranked: int = 0
     documents: int = 0  # nodes of the asked levels
     stages_ms: Mapping[str, float] = field(default_factory=dict)

@@ -12,11 +12,11 @@ from workers.model import (
     Encoding,
     Frozen,
     Level,
-    Node,
+    Loaded,
     Principal,
     ProjectName,
+    Recalled,
     Sha256,
-    Step,
     Vector,
 )
 
@@ -69,27 +69,34 @@ class Searchable(Protocol):
         StoreUnavailable: the database does not answer.
     """
 
-    def count_nodes(self, levels: Sequence[Level], deadline: Deadline) -> int: ...
-
     def recall(
         self,
         query: Vector,
         levels: Sequence[Level],
         depth: int,
         tokens_for: int,
+        has_text: bool,
         deadline: Deadline,
-    ) -> list[Candidate]:
-        """The `depth` nearest nodes, best first; the first `tokens_for` carry token vectors."""
+    ) -> Recalled:
+        """The `depth` nearest nodes, best first.
+
+        The first `tokens_for` carry what was prepared for the reranker; all carry their text if
+        `has_text`.
+        """
         ...
 
-    def load_nodes(self, nodes: Sequence[Sha256], deadline: Deadline) -> dict[Sha256, Node]:
-        """The nodes that still exist, by sha256; their `parents` are left empty."""
-        ...
+    def load(
+        self,
+        nodes: Sequence[Sha256],
+        climbing: Sequence[Sha256],
+        hops: int,
+        fan: int,
+        deadline: Deadline,
+    ) -> Loaded:
+        """The nodes, and the edges within `hops` of those that are `climbing`.
 
-    def walk(self, nodes: Sequence[Sha256], hops: int, fan: int, deadline: Deadline) -> list[Step]:
-        """Edges within `hops` of the nodes, parents of a child in order of precedence, then sha256.
-
-        At most `fan` parents of any node are followed.
+        Parents of a node come in order of precedence, then sha256; at most `fan` of them are
+        followed.
         """
         ...
 

@@ -24,6 +24,8 @@ def web_command(settings: Settings, socket_fd: int) -> list[str]:
         *("--worker-class", "gthread"),
         *("--workers", "1"),
         *("--threads", str(settings.web_threads)),
+        # A question of 4,000 characters may take 48,000 in an address; 0: the parser's own bound.
+        *("--limit-request-line", "0"),
         *("--timeout", "60"),
         *("--graceful-timeout", str(GRACEFUL_S)),
         "--no-control-socket",
@@ -67,7 +69,7 @@ def _worker(settings: Settings, name: str, queues: str, pool: str, concurrency: 
         *("--concurrency", str(concurrency)),
         *("--queues", queues),
         *("--prefetch-multiplier", "1"),
-        *("--without-gossip", "--without-mingle"),
+        *("--without-gossip", "--without-mingle", "--without-heartbeat"),
         *("--hostname", f"{name}@%h"),
         *("--loglevel", settings.log_level),
     ]

@@ -95,15 +95,14 @@ def _answer(
     with stages.stage("embed"):
         encoding, origin = encode(query.text, deadline)
     with stages.stage("recall"):
-        documents = nodes.count_nodes(query.levels, deadline)
         recalled = nodes.recall(
-            encoding.vector, query.levels, query.recall_depth, rerank_depth, deadline
+            encoding.vector, query.levels, query.recall_depth, rerank_depth, False, deadline
         )
     with stages.stage("rerank"):
         # Without time left for the walk there would be no hits at all, however many were reranked.
         walk_s = min(WALK_MOST_S, WALK_SHARE * deadline.remaining())
         until = Deadline(deadline.instant - walk_s, deadline.clock)
-        reranked = rerank(encoding, recalled, reranker, rerank_depth, until)
+        reranked = rerank(encoding, recalled.candidates, reranker, rerank_depth, until)
     with stages.stage("walk"):
         hits = _load_hits(reranked.ranking[: query.limit], project, nodes, deadline)
     return Outcome(
@@ -112,13 +111,15 @@ def _answer(
         hits=hits,
         reason="rerank_truncated" if reranked.is_truncated else None,
         message="out of time while reranking" if reranked.is_truncated else None,
-        candidates=len(recalled),
+        candidates=len(recalled.candidates),
+        requested=query.recall_depth,
+        plan=recalled.plan,
         reranked=reranked.scored,
-        documents=documents,
+        documents=recalled.documents,
         stages_ms=stages.spent,
         embedding_cache=origin,
         reranker=reranker.name if rerank_depth else None,
-        explained=_explain(recalled, reranked) if query.is_explained else (),
+        explained=_explain(recalled.candidates, reranked) if query.is_explained else (),
     )
 
 
@@ -136,14 +137,14 @@ def _load_hits(
     if not best:
         return ()
     shas = [candidate.sha256 for candidate in best]
-    found = nodes.load_nodes(shas, deadline)
     climbing = [candidate.sha256 for candidate in best if candidate.level is not Level.L0]
-    steps = by_child(nodes.walk(climbing, HOPS, PARENTS_PER_NODE, deadline) if climbing else ())
+    loaded = nodes.load(shas, climbing, HOPS, PARENTS_PER_NODE, deadline)
+    steps = by_child(loaded.steps)
     # A node deleted between recall and here is simply no longer a hit.
     return tuple(
-        _hit(project, candidate, found[candidate.sha256], steps)
+        _hit(project, candidate, loaded.nodes[candidate.sha256], steps)
         for candidate in best
-        if candidate.sha256 in found
+        if candidate.sha256 in loaded.nodes
     )
 
 

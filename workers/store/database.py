@@ -2,14 +2,14 @@
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 from pgvector.psycopg import register_vector
 from psycopg import Connection, errors
-from psycopg.rows import RowFactory, dict_row
+from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from workers.deadline import Deadline
@@ -19,7 +19,8 @@ MIN_SERVER = 150000
 MIN_PGVECTOR = (0, 8, 4)
 _CONNECT_TIMEOUT_S = 5.0
 
-Row = TypeVar("Row")
+Statement = tuple[str, Mapping[str, Any]]
+Rows = list[dict[str, Any]]
 
 
 class Database:
@@ -45,37 +46,25 @@ class Database:
     def close(self) -> None:
         self._pool.close()
 
-    def read(
-        self,
-        query: str,
-        arguments: Mapping[str, Any],
-        row_factory: RowFactory[Row],
-        deadline: Deadline,
-    ) -> list[Row]:
-        """All rows of one statement, which the server stops at the deadline.
+    def read(self, statements: Sequence[Statement], deadline: Deadline) -> list[Rows]:
+        """The rows of each statement, sent together; the server stops them at the deadline.
 
         A connection that broke while it lay idle (a restarted server) is replaced once.
 
         Raises:
-            DeadlineExceeded: out of time, in the statement or waiting for a connection.
+            DeadlineExceeded: out of time, in a statement or waiting for a connection.
             StoreUnavailable: the database does not answer.
         """
         try:
-            return self._read(query, arguments, row_factory, deadline)
+            return self._read(statements, deadline)
         except psycopg.OperationalError:
             self._pool.check()
         try:
-            return self._read(query, arguments, row_factory, deadline)
+            return self._read(statements, deadline)
         except psycopg.OperationalError as error:
             raise _unavailable(error) from error
 
-    def _read(
-        self,
-        query: str,
-        arguments: Mapping[str, Any],
-        row_factory: RowFactory[Row],
-        deadline: Deadline,
-    ) -> list[Row]:
+    def _read(self, statements: Sequence[Statement], deadline: Deadline) -> list[Rows]:
         left = deadline.remaining()
         if left <= 0:
             raise DeadlineExceeded("No time left for the database.")
@@ -87,10 +76,13 @@ class Database:
                 self._pool.connection(timeout=min(left, _CONNECT_TIMEOUT_S)) as connection,
                 connection.pipeline(),
                 connection.transaction(),
-                connection.cursor(row_factory=row_factory) as cursor,
             ):
                 connection.execute("SELECT set_config('statement_timeout', %(limit)s, true)", limit)
-                return cursor.execute(query.encode(), arguments).fetchall()
+                cursors = [
+                    connection.cursor(row_factory=dict_row).execute(query.encode(), arguments)
+                    for query, arguments in statements
+                ]
+                return [cursor.fetchall() for cursor in cursors]
         except errors.QueryCanceled as error:
             raise DeadlineExceeded("The database was still searching at the deadline.") from error
         except PoolTimeout as error:

@@ -6,8 +6,6 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from psycopg.rows import dict_row
-
 from workers.deadline import Deadline
 from workers.model import Principal, ProjectName
 from workers.store.database import Database
@@ -49,7 +47,7 @@ class PostgresKeys:
         key_id = rest.partition("_")[0]
         if prefix != "pmk" or not key_id.isalnum() or not key.isascii():
             return None
-        rows = self._database.read(QUERIES["find_key"], {"id": key_id}, dict_row, deadline)
+        (rows,) = self._database.read([(QUERIES["find_key"], {"id": key_id})], deadline)
         if not rows or not hmac.compare_digest(bytes(rows[0]["secret"]), _hash(key)):
             return None
         row = rows[0]

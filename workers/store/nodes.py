@@ -33,10 +33,12 @@ class PostgresNodes:
         rows = self._connection.execute(QUERIES["find_nodes"].encode(), arguments)
         return {row["sha256"]: (Level(row["level"]), row["has_vector"]) for row in rows}
 
-    def save_projects(self, projects: Iterable[ProjectName]) -> None:
+    def claim_projects(self, projects: Iterable[ProjectName]) -> None:
+        """Create what is missing of them, and be their only writer until the transaction ends."""
         # Sorted, as every multi-row lock of ours: two writers then wait instead of deadlocking.
         arguments = {"projects": sorted(set(projects))}
         self._connection.execute(QUERIES["save_projects"].encode(), arguments)
+        self._connection.execute(QUERIES["lock_projects"].encode(), arguments)
 
     def save(self, node: Node, encoding: Encoding | None) -> str:
         """Insert or update one node, its edges, and its vectors when given.
@@ -48,20 +50,24 @@ class PostgresNodes:
         edges = {"project": node.project, "child": node.sha256, "parents": list(node.parents)}
         if self._one("save_edges", edges)["is_changed"] and result == "unchanged":
             result = "updated"
-        if encoding is not None:
-            self._save_encoding(node, encoding)
+        if self._save_encoding(node, encoding) and result == "unchanged":
+            result = "updated"
         return str(result)
 
-    def _save_encoding(self, node: Node, encoding: Encoding) -> None:
+    def _save_encoding(self, node: Node, encoding: Encoding | None) -> bool:
+        """A vector given with the node wins over the engine's. Says whether the vector is new."""
         key = {"project": node.project, "sha256": node.sha256}
-        vector = encoding.vector
-        if node.embedding is not None:
-            vector = np.asarray(node.embedding, dtype=np.float32)
-        arguments = {**key, "model": self._model, "level": node.level.value, "embedding": vector}
-        self._connection.execute(QUERIES["save_vector"].encode(), arguments)
-        if encoding.tokens is not None:
+        if encoding is not None and encoding.tokens is not None:
             tokens = {**key, "token_model": self._token_model, "tokens": encoding.tokens}
             self._connection.execute(QUERIES["save_tokens"].encode(), tokens)
+        vector = encoding.vector if encoding is not None else None
+        if node.embedding is not None:
+            vector = np.asarray(node.embedding, dtype=np.float32)
+        if vector is None:
+            return False
+        arguments = {**key, "model": self._model, "level": node.level.value, "embedding": vector}
+        saved = self._connection.execute(QUERIES["save_vector"].encode(), arguments)
+        return saved.fetchone() is not None
 
     def _one(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         row = self._connection.execute(QUERIES[name].encode(), arguments).fetchone()

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from psycopg.rows import dict_row, scalar_row
-
 from workers.deadline import Deadline
 from workers.model import Principal, ProjectName
 from workers.store.database import Database
@@ -21,14 +19,16 @@ class PostgresProjects:
 
     def names(self, principal: Principal, deadline: Deadline) -> list[ProjectName]:
         arguments = {"projects": _reach(principal)}
-        return self._database.read(QUERIES["project_names"], arguments, scalar_row, deadline)
+        (rows,) = self._database.read([(QUERIES["project_names"], arguments)], deadline)
+        return [row["project"] for row in rows]
 
     def list_projects(
         self, principal: Principal, deadline: Deadline, only: ProjectName | None = None
     ) -> list[dict[str, Any]]:
         """Rows with project, title, roots, created_at and the node counts l0, l1, l2."""
         arguments = {"projects": [only] if only else _reach(principal)}
-        return self._database.read(QUERIES["list_projects"], arguments, dict_row, deadline)
+        (rows,) = self._database.read([(QUERIES["list_projects"], arguments)], deadline)
+        return rows
 
     def save_project(self, project: ProjectName, title: str | None, roots: Sequence[str]) -> None:
         arguments = {"project": project, "title": title, "roots": list(roots)}

@@ -80,7 +80,11 @@ def check_redis(url: str) -> str:
 def celery_url(url: str) -> str:
     """The same server as Celery spells it: a unix socket has another scheme there."""
     parts = urlsplit(url)
-    if parts.scheme != "unix":
-        return url
-    query = parts.query.replace("db=", "virtual_host=")
-    return parts._replace(scheme="redis+socket", query=query).geturl()
+    if parts.scheme == "unix":
+        query = parts.query.replace("db=", "virtual_host=")
+        return f"redis+socket://{parts.netloc}{parts.path}" + (f"?{query}" if query else "")
+    if parts.scheme == "rediss" and "ssl_cert_reqs" not in parts.query:
+        # What redis-py does by itself, Celery wants to be told.
+        query = "&".join(filter(None, (parts.query, "ssl_cert_reqs=required")))
+        return parts._replace(query=query).geturl()
+    return url

@@ -3,10 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
-from psycopg.rows import dict_row
-
 from workers.deadline import Deadline
-from workers.model import Candidate, Kind, Level, Node, ProjectName, Sha256, Step, Vector
+from workers.model import (
+    Candidate,
+    Kind,
+    Level,
+    Loaded,
+    Node,
+    ProjectName,
+    Recalled,
+    Sha256,
+    Step,
+    Vector,
+)
 from workers.store.database import Database
 from workers.store.queries import load_queries
 
@@ -22,44 +31,52 @@ class ProjectSearch:
         self._database = database
         self._key = {"project": project, "model": model, "token_model": token_model}
 
-    def count_nodes(self, levels: Sequence[Level], deadline: Deadline) -> int:
-        (row,) = self._rows("count_nodes", deadline, levels=list(levels))
-        return int(row["nodes"])
-
     def recall(
         self,
         query: Vector,
         levels: Sequence[Level],
         depth: int,
         tokens_for: int,
+        has_text: bool,
         deadline: Deadline,
-    ) -> list[Candidate]:
-        rows = self._rows(
-            "recall_exact",
+    ) -> Recalled:
+        looked = {"query": query, "levels": list(levels), "depth": depth}
+        carried = {"tokens_for": tokens_for, "has_text": has_text}
+        rows, counted = self._database.read(
+            [
+                (QUERIES["recall_exact"], self._key | looked | carried),
+                (QUERIES["count_nodes"], self._key | looked),
+            ],
             deadline,
-            query=query,
-            levels=list(levels),
-            depth=depth,
-            tokens_for=tokens_for,
         )
-        return [
-            Candidate(**{**row, "level": Level(row["level"]), "kind": Kind(row["kind"])})
-            for row in rows
+        return Recalled(
+            tuple(_candidate(row) for row in rows), int(counted[0]["nodes"]), plan="exact"
+        )
+
+    def load(
+        self,
+        nodes: Sequence[Sha256],
+        climbing: Sequence[Sha256],
+        hops: int,
+        fan: int,
+        deadline: Deadline,
+    ) -> Loaded:
+        walk = self._key | {"nodes": list(climbing), "hops": hops, "fan": fan}
+        statements = [
+            (QUERIES["load_nodes"], self._key | {"nodes": list(nodes)}),
+            (QUERIES["walk_edges"], walk),
         ]
-
-    def load_nodes(self, nodes: Sequence[Sha256], deadline: Deadline) -> dict[Sha256, Node]:
-        rows = self._rows("load_nodes", deadline, nodes=list(nodes))
-        return {row["sha256"]: _node(row) for row in rows}
-
-    def walk(self, nodes: Sequence[Sha256], hops: int, fan: int, deadline: Deadline) -> list[Step]:
-        rows = self._rows("walk_edges", deadline, nodes=list(nodes), hops=hops, fan=fan)
-        return [
+        found, *walked = self._database.read(statements if climbing else statements[:1], deadline)
+        steps = [
             Step(child=row.pop("child"), siblings=row.pop("siblings"), parent=_node(row))
+            for rows in walked
             for row in rows
         ]
+        return Loaded({row["sha256"]: _node(row) for row in found}, steps)
 
-    def _rows(self, name: str, deadline: Deadline, **arguments: Any) -> list[dict[str, Any]]:
-        return self._database.read(QUERIES[name], {**self._key, **arguments}, dict_row, deadline)
+
+def _candidate(row: dict[str, Any]) -> Candidate:
+    return Candidate(**row | {"level": Level(row["level"]), "kind": Kind(row["kind"])})
 
 
 def _node(row: dict[str, Any]) -> Node:

@@ -108,7 +108,7 @@ def _store(work: wiring.Ingest, batch: Sequence[Node]) -> list[str]:
     encodings = _encode(work, batch)
     with work.database.transaction() as connection:
         nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
-        nodes.save_projects(node.project for node in batch)
+        nodes.claim_projects(node.project for node in batch)
         # One order for every writer, within a level: two that meet then wait, never deadlock.
         ordered = sorted(batch, key=lambda node: (node.level, node.project, node.sha256))
         return [nodes.save(node, encodings.get((node.project, node.sha256))) for node in ordered]

@@ -16,8 +16,10 @@ from workers.model import (
     Hit,
     Kind,
     Level,
+    Loaded,
     Node,
     Outcome,
+    Recalled,
     Status,
     Step,
     Vector,
@@ -106,33 +108,36 @@ class FakeMemory:
     forgotten: frozenset[str] = frozenset()  # deleted after recall saw them
     asked_depths: list[tuple[int, int]] = field(default_factory=list)
 
-    def count_nodes(self, levels: Sequence[Level], deadline: Deadline) -> int:
-        return sum(one.level in levels for one in self.nodes.values())
-
     def recall(
         self,
         query: Vector,
         levels: Sequence[Level],
         depth: int,
         tokens_for: int,
+        has_text: bool,
         deadline: Deadline,
-    ) -> list[Candidate]:
+    ) -> Recalled:
         self.on_recall()
         in_time(deadline)
         self.asked_depths.append((depth, tokens_for))
         asked = [name for name in self.distances if self.nodes[name].level in levels]
         nearest = sorted(asked, key=lambda name: (self.distances[name], name))[:depth]
-        return [candidate(name, self.distances[name], self.nodes[name].level) for name in nearest]
+        found = [candidate(name, self.distances[name], self.nodes[name].level) for name in nearest]
+        documents = sum(one.level in levels for one in self.nodes.values())
+        return Recalled(tuple(found), documents, plan="exact")
 
-    def load_nodes(self, nodes: Sequence[str], deadline: Deadline) -> dict[str, Node]:
-        in_time(deadline)
-        return {name: self.nodes[name] for name in nodes if name not in self.forgotten}
-
-    def walk(self, nodes: Sequence[str], hops: int, fan: int, deadline: Deadline) -> list[Step]:
+    def load(
+        self,
+        nodes: Sequence[str],
+        climbing: Sequence[str],
+        hops: int,
+        fan: int,
+        deadline: Deadline,
+    ) -> Loaded:
         self.on_walk()
         in_time(deadline)
         found: dict[str, list[Step]] = {}
-        layer = list(nodes)
+        layer = list(climbing)
         for _ in range(hops):
             for child in layer:
                 parents = self.edges.get(child, ())
@@ -140,7 +145,8 @@ class FakeMemory:
                     Step(child, self.nodes[parent], len(parents)) for parent in parents[:fan]
                 ]
             layer = [step.parent.sha256 for child in layer for step in found[child]]
-        return [step for steps in found.values() for step in steps]
+        kept = {name: self.nodes[name] for name in nodes if name not in self.forgotten}
+        return Loaded(kept, [step for steps in found.values() for step in steps])
 
 
 def in_time(deadline: Deadline) -> None:

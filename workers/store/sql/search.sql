@@ -8,7 +8,8 @@ SELECT coalesce(sum(nodes), 0)::bigint AS nodes
 -- The nodes of one project nearest to a question, best first, each exactly measured.
 -- The vector table alone picks them; nodes are joined after, which halves the time of joining
 -- first. `+ 0` keeps any vector index out of it: an index would lose rows to the filters.
--- The first %(tokens_for)s carry their token vectors, so that reranking needs no second statement.
+-- The first %(tokens_for)s carry their token vectors, and each its text if the reranker reads it, so
+-- that reranking needs no second statement.
 WITH nearest AS MATERIALIZED (
     SELECT sha256, (embedding <=> %(query)s) + 0 AS distance
       FROM node_vector
@@ -19,7 +20,8 @@ WITH nearest AS MATERIALIZED (
     SELECT sha256, distance, row_number() OVER (ORDER BY distance, sha256) AS rank FROM nearest
 )
 SELECT ranked.sha256, node.level, node.kind, ranked.distance,
-       length(node.text) AS text_length, tokens.tokens
+       length(node.text) AS text_length, tokens.tokens,
+       CASE WHEN %(has_text)s THEN node.text END AS text
   FROM ranked
   JOIN memory_node AS node ON node.project = %(project)s AND node.sha256 = ranked.sha256
   LEFT JOIN node_tokens AS tokens
@@ -63,5 +65,7 @@ WITH RECURSIVE walk AS (
 SELECT edge.child, edge.siblings, node.project, node.sha256, node.level, node.kind, node.source,
        node.text, node.position, node.occurred_at
   FROM edge
-  JOIN memory_node AS node ON node.project = %(project)s AND node.sha256 = edge.parent
+ CROSS JOIN LATERAL (  -- OFFSET 0 keeps it one look-up an edge; a hash would read the whole project
+       SELECT * FROM memory_node WHERE project = %(project)s AND sha256 = edge.parent OFFSET 0
+       ) AS node
  ORDER BY edge.child, edge.precedence, edge.parent

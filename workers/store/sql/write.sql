@@ -2,6 +2,11 @@
 -- Make sure that these projects exist.
 INSERT INTO project (project) SELECT unnest(%(projects)s::text[]) ON CONFLICT DO NOTHING
 
+-- name: lock_projects
+-- One writer at a time for each project; whoever waits here holds nothing that another needs.
+-- Without it two overlapping submissions can lock the same nodes and counters crosswise.
+SELECT project FROM project WHERE project = ANY(%(projects)s) ORDER BY project FOR NO KEY UPDATE
+
 -- name: find_nodes
 -- Which of these a project already holds, and whether they have a vector of this model.
 SELECT node.sha256, node.level, vector.sha256 IS NOT NULL AS has_vector
@@ -57,9 +62,12 @@ WITH wanted AS (
 SELECT EXISTS (SELECT FROM removed) OR EXISTS (SELECT FROM saved) AS is_changed
 
 -- name: save_vector
-INSERT INTO node_vector (project, model, sha256, level, embedding)
+-- Says whether there was none, or another one.
+INSERT INTO node_vector AS vector (project, model, sha256, level, embedding)
 VALUES (%(project)s, %(model)s, %(sha256)s, %(level)s, %(embedding)s)
     ON CONFLICT (project, model, sha256) DO UPDATE SET embedding = excluded.embedding
+ WHERE vector.embedding <> excluded.embedding
+RETURNING 1
 
 -- name: save_tokens
 INSERT INTO node_tokens (project, token_model, sha256, tokens)
