@@ -1,0 +1,82 @@
+"""A run's figures as a table."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Report = Mapping[str, Any]
+
+PERCENTS = (10, 50, 95)
+COMPARISONS = ("single", "fed10", "fed50")
+# What is not in the table of comparisons, with what it means.
+QUERY_LINES = {
+    "qps_8_clients": "questions a second, 8 clients, one project",
+    "floor_qps_8": "  the same by direct calls, 8 threads",
+    "fed10_qps_8_clients": "questions a second, 8 clients, 10 projects",
+    "qps_8_clients_rerank": "questions a second, 8 clients, one project, reranked",
+    "floor_qps_8_rerank": "  the same by direct calls, 8 threads",
+    "fed10_qps_8_clients_rerank": "questions a second, 8 clients, 10 projects, reranked",
+    "fed10_rerank_p95_8_clients_ms": "  their p95, ms",
+    "rerank100_ms": "reading and reranking 100 prepared candidates, ms",
+    "ingest_nodes_per_s": "nodes stored a second, embedded on the way",
+    "ingest_cpu_ms_per_node": "  CPU of one, ms",
+    "peak_rss_mb": "most memory of the service and its servers, MB",
+}
+INGEST_LINES = {
+    "vectors_nodes_per_s": "nodes stored a second, vectors given",
+    "vectors_cpu_ms_per_node": "  CPU of one, ms",
+    "tokens_cpu_ms_per_node": "    of this, preparing it for the reranker (measured alone), ms",
+    "vectors_cpu_ms_per_node_without_tokens": "    the rest, ms",
+    "ingest_nodes_per_s": "nodes stored a second, embedded on the way",
+    "ingest_cpu_ms_per_node": "  CPU of one, ms",
+    "model_texts_per_s": "texts a second, the model alone",
+    "embed_ratio": "storing against the model alone",
+    "peak_rss_mb": "most memory of the service and its servers, MB",
+}
+
+
+def table(report: Report) -> Iterator[str]:
+    """The lines of a run's table, headed by what it was measured on."""
+    yield from heading(report)
+    if report["bench"] == "query":
+        yield from _comparisons(report)
+        yield from _lines(report, QUERY_LINES)
+    else:
+        yield from _lines(report, INGEST_LINES)
+
+
+def heading(report: Report) -> Iterator[str]:
+    yield (
+        f"mem bench {report['bench']}, version {report['version']}: {report['cpu_count']} cores,"
+        f" load {report['load_start']} at the start and {report['load_end']} at the end,"
+        f" {report['projects']} projects of {report['nodes']} nodes, seed {report['seed']},"
+        f" {report['rounds']} rounds, {report['took_s']:.0f} s"
+    )
+    if report["busy"]:
+        yield (
+            "BUSY: other processes used"
+            f" {report['others_share']:.0%} of the machine; do not compare these figures."
+        )
+    yield ""
+
+
+def _comparisons(report: Report) -> Iterator[str]:
+    titles = [f"p{percent}" for percent in PERCENTS] + ["CPU"]
+    yield f"{'ms':<18}{'through the service':^36}{'direct calls':^36}"
+    yield " " * 18 + "".join(f"{title:>9}" for title in titles * 2)
+    for suffix in ("", "_rerank"):
+        for name in COMPARISONS:
+            if f"{name}_p50_ms{suffix}" in report:
+                values = [*_row(report, name, suffix), *_row(report, f"{name}_floor", suffix)]
+                title = name + (" reranked" if suffix else "")
+                yield f"{title:<18}" + "".join(f"{value:>9.1f}" for value in values)
+    yield ""
+
+
+def _row(report: Report, name: str, suffix: str) -> Sequence[float]:
+    keys = [f"{name}_p{percent}_ms{suffix}" for percent in PERCENTS]
+    return [report[key] for key in (*keys, f"{name}_cpu_ms{suffix}")]
+
+
+def _lines(report: Report, lines: Mapping[str, str]) -> Iterator[str]:
+    for key, title in lines.items():
+        yield f"{title:<64}{report[key]:>10.2f}"

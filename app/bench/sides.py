@@ -1,0 +1,119 @@
+"""The two sides of a comparison: the service over HTTP, and the same work by direct calls."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from app.bench.errors import BenchError
+from app.bench.scratch import client_of
+from app.client import Client
+from app.local.stack import StackInfo
+from workers.deadline import Deadline
+from workers.engines.build import build_embedded_encoder, build_reranker
+from workers.model import Encoding, Frozen, Outcome, Query, Status
+from workers.pipeline.answer import answer
+from workers.pipeline.merge import merge_outcomes
+from workers.store.database import Database
+from workers.store.nodes import use_model
+from workers.store.search import ProjectSearch
+
+TIMEOUT_S = 30
+CONNECTIONS = 8
+STAGES = ("queue_ms", "embed_ms", "recall_ms", "rerank_ms", "walk_ms", "merge_ms")
+
+Stages = Mapping[str, float]
+
+
+class Product:
+    """The whole service, asked over HTTP by one client that keeps its connection."""
+
+    def __init__(self, stack: StackInfo) -> None:
+        self._stack = stack
+        self._client = client_of(stack)
+
+    def another(self) -> "Product":
+        """The same service for another thread."""
+        return Product(self._stack)
+
+    @property
+    def client(self) -> Client:
+        return self._client
+
+    def ask(self, question: str, projects: Sequence[str]) -> Stages:
+        """One question that every project must answer; what the service says of its stages.
+
+        Raises:
+            BenchError: a project did not answer, or not in full.
+        """
+        body = self._client.query(question, projects=projects, timeout_seconds=TIMEOUT_S)
+        if body["degraded"] or not body["results"]:
+            raise BenchError(f"The service did not answer in full: {body['notes']}")
+        return _stages(body)
+
+
+def _stages(body: Mapping[str, Any]) -> Stages:
+    said = {name: body["metrics"].get(name) for name in STAGES}
+    said["latency_ms"] = body["latency_ms"]
+    return {name: float(value) for name, value in said.items() if value is not None}
+
+
+class Direct:
+    """The least that an answer takes: one process, no queue, one embedding, projects in sequence.
+
+    No encoding is remembered, and nothing is said over HTTP.
+    """
+
+    def __init__(self, database_url: str, rerank_depth: int) -> None:
+        self._url = database_url
+        self._database = Database(database_url, CONNECTIONS)
+        self._encoder = build_embedded_encoder()
+        self._reranker = build_reranker()
+        self._model = use_model(self._database, self._encoder.model, self._encoder.token_model)
+        self.rerank_depth = rerank_depth
+
+    def close(self) -> None:
+        self._database.close()
+
+    def ask(self, question: str, projects: Sequence[str]) -> Stages:
+        query = Query(question)
+        encoding = self._encoder.encode_query(question, Deadline.after(TIMEOUT_S))
+        outcomes = {
+            project: self._search(query, encoding, project, self.rerank_depth)
+            for project in projects
+        }
+        frozen = Frozen(tuple(projects), query.limit, "bench", outcomes)
+        merged = merge_outcomes("bench", frozen)
+        if merged.count(Status.SUCCESSFUL) != len(projects):
+            raise BenchError("A project did not answer the direct call in full.")
+        return {}
+
+    def rerank_ms(self, question: str, project: str, depth: int) -> float:
+        """What reranking adds to one answer: reading the prepared tokens, and comparing them."""
+        query = Query(question, limit=depth // 10)  # recall looks for ten times the limit
+        encoding = self._encoder.encode_query(question, Deadline.after(TIMEOUT_S))
+        plain, reranked = (
+            self._search(query, encoding, project, how_many).stages_ms for how_many in (0, depth)
+        )
+        return reranked["recall"] + reranked["rerank"] - plain["recall"] - plain["rerank"]
+
+    def sessions(self) -> frozenset[int]:
+        """The process ids of this side's database sessions, warmed up to their full number."""
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            rows = connection.execute(
+                "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'poimen-%%-' || %s",
+                [str(os.getpid())],
+            ).fetchall()
+        return frozenset(pid for (pid,) in rows)
+
+    def _search(self, query: Query, encoding: Encoding, project: str, depth: int) -> Outcome:
+        return answer(
+            query,
+            project,
+            lambda _text, _deadline: (encoding, "given"),
+            ProjectSearch(self._database, project, self._model, self._encoder.token_model),
+            self._reranker,
+            depth,
+            Deadline.after(TIMEOUT_S),
+        )

@@ -1,0 +1,148 @@
+"""`mem bench`: measure what the service costs, on a scratch stack of its own."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.cli.failures import CommandFailed, escaped
+from app.cli.shell import (
+    echo_json,
+    format_option,
+    load_settings,
+    note,
+    store_failures,
+    told_failures,
+)
+
+samples_option = click.option(
+    "--samples",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write every raw sample to this file, as JSON lines.",
+)
+seed_option = click.option(
+    "--seed", type=int, default=1, show_default=True, help="Of all texts, questions and choices."
+)
+projects_option = click.option("--projects", type=click.IntRange(1, 200), help="How many projects.")
+nodes_option = click.option(
+    "--nodes", type=click.IntRange(20, 10_000), help="Nodes of each project."
+)
+rounds_option = click.option(
+    "--rounds", type=click.IntRange(1, 20), help="Every figure is the median of so many."
+)
+quick_option = click.option(
+    "--quick", is_flag=True, help="Tiny sizes: shows that it works, and measures nothing."
+)
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  mem bench query
+  mem bench query --format json --samples samples.jsonl > query.json
+  mem bench ingest --nodes 1000
+
+\b
+A run makes its own data from a seed, on a stack of its own in a temporary folder, which is gone
+afterwards; no memory is touched. It takes a few minutes. Leave the machine alone meanwhile: a run
+that was disturbed says `busy`."""
+)
+def bench() -> None:
+    """Measure the service against the same work done by direct calls."""
+
+
+@bench.command(
+    epilog="""\b
+Examples:
+  mem bench query
+  mem bench query --projects 20 --rounds 5
+  mem bench query --quick --format json
+
+\b
+single, fed10, fed50: a question to one, ten and fifty projects. Direct calls: the same search in
+one process, without queue, HTTP and cache, one project after the other. CPU: client, web server,
+workers, database and Valkey together, for one question."""
+)
+@projects_option
+@nodes_option
+@rounds_option
+@seed_option
+@samples_option
+@quick_option
+@format_option
+def query(output: str, samples: Path | None, quick: bool, seed: int, **sizes: int | None) -> None:
+    """What a question costs."""
+    from app.bench.query import Options, run
+
+    options = Options.quick(seed) if quick else Options(seed)
+    with _told_failures():
+        report, raw = run(load_settings(), _resized(options, sizes), note)
+    _show(report, raw, output, samples)
+
+
+@bench.command(
+    epilog="""\b
+Examples:
+  mem bench ingest
+  mem bench ingest --nodes 2000 --rounds 5
+  mem bench ingest --quick --format json
+
+\b
+The model alone: the same texts through the embedding model in this process."""
+)
+@projects_option
+@nodes_option
+@rounds_option
+@seed_option
+@samples_option
+@quick_option
+@format_option
+def ingest(output: str, samples: Path | None, quick: bool, seed: int, **sizes: int | None) -> None:
+    """What storing costs, with vectors given and with vectors made on the way."""
+    from app.bench.ingest import Options, run
+
+    options = Options.quick(seed) if quick else Options(seed)
+    with _told_failures():
+        report, raw = run(load_settings(), _resized(options, sizes), note)
+    _show(report, raw, output, samples)
+
+
+def _resized(options: Any, sizes: dict[str, int | None]) -> Any:
+    from dataclasses import replace
+
+    return replace(options, **{name: size for name, size in sizes.items() if size is not None})
+
+
+@contextmanager
+def _told_failures() -> Iterator[None]:
+    from app.bench.errors import BenchError
+    from app.local.errors import StackError
+
+    try:
+        with told_failures(), store_failures():
+            yield
+    except StackError as error:
+        advice, _, log_tail = str(error).partition("\n")
+        note(escaped(log_tail))
+        raise CommandFailed("the service cannot run here.", advice, code="stack_failed") from error
+    except BenchError as error:
+        raise CommandFailed(
+            "the benchmark cannot go on.", str(error), code="bench_failed"
+        ) from error
+
+
+def _show(
+    report: dict[str, Any], raw: list[dict[str, Any]], output: str, samples: Path | None
+) -> None:
+    """The table; as JSON, the document on stdout and the table beside it on stderr."""
+    from app.bench.report import table
+
+    if samples is not None:
+        samples.write_text("".join(json.dumps(sample) + "\n" for sample in raw))
+    for line in table(report):
+        click.echo(line, err=output == "json")
+    if output == "json":
+        echo_json(report)
