@@ -94,6 +94,16 @@ class EmbeddingServiceUnavailable(PoimenError):
     """The question could not be embedded."""
 
     code, title = "embedding_service_unavailable", "The embedding service does not answer"
+    retry_after_s: float | None = None  # as the service asked
+
+
+class NotReranked(Exception):
+    """A reranker gave no scores. Not an error of a query: it is answered in the order it had."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        """reason: reranker_unavailable or rerank_limited."""
+        super().__init__(message)
+        self.reason = reason
 
 
 class ModelMismatch(PoimenError):

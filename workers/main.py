@@ -18,7 +18,8 @@ from config.logs import set_up_logging  # noqa: E402
 from workers import wiring  # noqa: E402
 from workers.celery_app import make_celery  # noqa: E402
 from workers.contracts import INGEST_QUEUE, QUERY_QUEUE, worker_key  # noqa: E402
-from workers.errors import PoimenError  # noqa: E402
+from workers.errors import EmbeddingServiceUnavailable, PoimenError  # noqa: E402
+from workers.ports import Encoder  # noqa: E402
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +45,7 @@ def _load_models(instance: Any, **_: Any) -> None:
     queues = instance.app.amqp.queues.consume_from
     try:
         if QUERY_QUEUE in queues:
-            wiring.search().encoder.encode_passages(["warm up"])
+            _warm_up(wiring.search().encoder)
         if INGEST_QUEUE in queues:
             wiring.check_model()
     except PoimenError as error:
@@ -54,7 +55,15 @@ def _load_models(instance: Any, **_: Any) -> None:
 
 @signals.worker_process_init.connect
 def _load_models_in_child(**_: Any) -> None:
-    wiring.ingest().encoder.encode_passages(["warm up"])
+    _warm_up(wiring.ingest().encoder)
+
+
+def _warm_up(encoder: Encoder) -> None:
+    """A model server that is down now may be up when it is needed: that ends no worker."""
+    try:
+        encoder.warm_up()
+    except EmbeddingServiceUnavailable as error:
+        log.warning("embedding_server_not_ready", reason=str(error))
 
 
 @signals.worker_ready.connect
@@ -72,7 +81,7 @@ def _register(sender: Any, **_: Any) -> None:
     }
     if QUERY_QUEUE in says["queues"]:
         search = wiring.search()
-        says |= {"model": search.encoder.model.name, "reranker": search.reranker.name}
+        says |= {"embedder": search.encoder.model.name, "reranker": search.reranker.name}
 
     def beat() -> None:
         try:

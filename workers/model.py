@@ -66,6 +66,21 @@ class Encoding:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A text that no engine can encode, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as a reranker may read it."""
+
+    text: str
+    encoding: Encoding
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A validated question, before it meets a project."""
 
@@ -119,6 +134,7 @@ class Node:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     parents: tuple[Sha256, ...] = ()
     embedding: Sequence[float] | None = None
+    line: int | None = field(default=None, compare=False)  # in the submission that brought it
 
 
 @dataclass(frozen=True, slots=True)

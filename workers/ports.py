@@ -15,7 +15,9 @@ from workers.model import (
     Loaded,
     Principal,
     ProjectName,
+    Question,
     Recalled,
+    Refused,
     Sha256,
     Vector,
 )
@@ -39,11 +41,23 @@ class Encoder(Protocol):
         """
         ...
 
-    def encode_passages(self, texts: Sequence[str]) -> list[Encoding]:
+    def encode_passages(self, texts: Sequence[str]) -> list[Encoding | Refused]:
         """Encode stored texts, results in the order given.
+
+        A text that cannot be encoded is refused with its reason; its neighbours are encoded.
 
         Raises:
             EmbeddingServiceUnavailable: the engine failed.
+            ModelMismatch: the engine makes vectors of another dimension.
+        """
+        ...
+
+    def warm_up(self) -> None:
+        """Encode something, so that the first question need not wait for what is loaded late.
+
+        Raises:
+            EmbeddingServiceUnavailable: the engine does not answer.
+            ModelMismatch: the engine makes vectors of another dimension.
         """
         ...
 
@@ -52,11 +66,23 @@ class Reranker(Protocol):
     """Scores a candidate against the question, each pair on its own."""
 
     name: str
+    needs_text: bool  # candidates must carry their text
+    batch: int  # candidates scored between two looks at the clock
 
-    def score(self, query: Encoding, candidates: Sequence[Candidate]) -> list[float | None]:
-        """Scores in [0, 1], one per candidate, None where a candidate was never prepared.
+    def depth(self, limit: int) -> int:
+        """How many candidates of a project it should score for an answer of `limit` hits."""
+        ...
+
+    def score(
+        self, question: Question, candidates: Sequence[Candidate], deadline: Deadline
+    ) -> list[float | None]:
+        """Scores in [0, 1], one per candidate, None where there is none to be had.
 
         A pair's score depends on that pair alone, so it compares between projects and batches.
+
+        Raises:
+            DeadlineExceeded: the deadline came first.
+            NotReranked: there will be no scores.
         """
         ...
 

@@ -35,7 +35,6 @@ class Search:
 
     encoder: CachedEncoder
     reranker: Reranker
-    rerank_depth: int
     database: Database
     model: int
 
@@ -131,8 +130,7 @@ def search() -> Search:
     )
     return Search(
         encoder=cached,
-        reranker=build_reranker(),
-        rerank_depth=settings().rerank_depth,
+        reranker=build_reranker(settings().rerank_depth),
         database=database(),
         model=use_model(database(), encoder.model, encoder.token_model),
     )

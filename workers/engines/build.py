@@ -82,11 +82,11 @@ def build_cached_encoder(
     return CachedEncoder(encoder, client or None, entries=entries, lifetime_s=lifetime_s)
 
 
-def build_reranker() -> Reranker:
+def build_reranker(depth: int = 100) -> Reranker:
     """The embedded reranker. It needs no model of its own: encodings carry what it compares."""
     from workers.engines.late_interaction import LateInteraction
 
-    return LateInteraction()
+    return LateInteraction(depth)
 
 
 def embedded_files() -> list[tuple[str, str, Path]]:

@@ -9,16 +9,17 @@ from workers.engines.late_interaction import Compressor
 from workers.engines.minilm import MiniLM, Reading
 from workers.engines.projection import TOKEN_MODEL
 from workers.errors import EmbeddingServiceUnavailable
-from workers.model import EmbeddingModel, Encoding
+from workers.model import EmbeddingModel, Encoding, Refused, Vector
 
 
 class EmbeddedEncoder:
     """The embedded model alone: one pass gives the vector and the token vectors."""
 
     model: EmbeddingModel = minilm.MODEL
-    token_model: str | None = TOKEN_MODEL
 
-    def __init__(self, model: MiniLM, compressor: Compressor) -> None:
+    def __init__(self, model: MiniLM, compressor: Compressor | None) -> None:
+        """compressor: None where no embedded reranker will read the token vectors."""
+        self.token_model: str | None = TOKEN_MODEL if compressor else None
         self._minilm = model
         self._compressor = compressor
 
@@ -33,14 +34,22 @@ class EmbeddedEncoder:
                 "No time was left to embed the question; allow the query more time."
             )
         reading = self._minilm.read(text)
+        if self._compressor is None:
+            return Encoding(reading.vector, None)
         return Encoding(
             reading.vector, self._compressor.pack_query(reading.token_ids, reading.states)
         )
 
-    def encode_passages(self, texts: Sequence[str]) -> list[Encoding]:
+    def warm_up(self) -> None:
+        """Run the model once: its first pass is slower than the others."""
+        self.encode_passages(["warm up"])
+
+    def encode_passages(self, texts: Sequence[str]) -> list[Encoding | Refused]:
         """Encode stored texts, results in the order given."""
 
-        def encoding(reading: Reading) -> Encoding:
+        def encoding(reading: Reading) -> Encoding | Refused:
+            if self._compressor is None:
+                return Encoding(reading.vector, None)
             tokens = self._compressor.compress(reading.token_ids, reading.states)
             return Encoding(reading.vector, tokens)
 
@@ -68,14 +77,32 @@ class HttpEncoder:
             return Encoding(vector, None)
         return Encoding(vector, self._tokens.encode_query(text, deadline).tokens)
 
-    def encode_passages(self, texts: Sequence[str]) -> list[Encoding]:
-        """Encode stored texts, results in the order given.
+    def encode_passages(self, texts: Sequence[str]) -> list[Encoding | Refused]:
+        """Encode stored texts, results in the order given; those without a vector are refused.
 
         Raises:
             EmbeddingServiceUnavailable: the server failed.
+            ModelMismatch: its vectors have another dimension.
         """
         vectors = self._embedder.embed_passages(texts)
-        if self._tokens is None:
-            return [Encoding(vector, None) for vector in vectors]
-        local = self._tokens.encode_passages(texts)
-        return [Encoding(v, own.tokens) for v, own in zip(vectors, local, strict=True)]
+        local: Sequence[Encoding | Refused | None] = [None] * len(texts)
+        if self._tokens is not None:
+            local = self._tokens.encode_passages(texts)
+        return [_joined(vector, own) for vector, own in zip(vectors, local, strict=True)]
+
+    def warm_up(self) -> None:
+        """Run the embedded model, if there is one, and ask the server for a vector.
+
+        Raises:
+            EmbeddingServiceUnavailable: the server does not answer.
+            ModelMismatch: its vectors have another dimension.
+        """
+        if self._tokens is not None:
+            self._tokens.warm_up()
+        self._embedder.warm_up()
+
+
+def _joined(vector: Vector | Refused, own: Encoding | Refused | None) -> Encoding | Refused:
+    if isinstance(vector, Refused):
+        return vector
+    return Encoding(vector, own.tokens if isinstance(own, Encoding) else None)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from workers.deadline import Deadline
 from workers.engines.minilm import MiniLM
-from workers.model import Candidate, Encoding
+from workers.model import Candidate, Question
 
 WIDTH = 128  # numbers a token vector keeps, one byte each
 BLOCK = 128  # passages unpacked at once: bounds the memory of a long list
@@ -214,8 +215,23 @@ class LateInteraction:
     """The embedded reranker; implements `workers.ports.Reranker`. Without state."""
 
     name = "late-interaction-minilm"
+    needs_text = False
+    batch = 32
 
-    def score(self, query: Encoding, candidates: Sequence[Candidate]) -> list[float | None]:
+    def __init__(self, depth: int = 100) -> None:
+        """depth: candidates worth scoring, which are many since each costs little."""
+        self._depth = depth
+
+    def depth(self, limit: int) -> int:  # noqa: ARG002
+        """The same for every answer."""
+        return self._depth
+
+    def score(
+        self,
+        question: Question,
+        candidates: Sequence[Candidate],
+        deadline: Deadline,  # noqa: ARG002  # a batch takes a millisecond
+    ) -> list[float | None]:
         """One score in [0, 1] per candidate; None for a candidate without token vectors.
 
         About 0.5 is where relevant and irrelevant passages part. Not a probability: among a
@@ -224,6 +240,7 @@ class LateInteraction:
         Raises:
             ValueError: tokens that `Compressor` did not make.
         """
+        query = question.encoding
         if query.tokens is None:
             return [None] * len(candidates)
         packed = [candidate.tokens for candidate in candidates]

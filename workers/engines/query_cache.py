@@ -17,7 +17,7 @@ import structlog
 
 from workers.deadline import Deadline
 from workers.errors import EmbeddingServiceUnavailable
-from workers.model import EmbeddingModel, Encoding
+from workers.model import EmbeddingModel, Encoding, Refused
 from workers.ports import Encoder
 
 Origin = Literal["memory", "redis", "flight", "miss"]
@@ -90,7 +90,11 @@ class CachedEncoder:
         """The encoding of a question; see `encode_query_with_origin`."""
         return self.encode_query_with_origin(text, deadline)[0]
 
-    def encode_passages(self, texts: Sequence[str]) -> list[Encoding]:
+    def warm_up(self) -> None:
+        """Warm the engine up; nothing of it is remembered."""
+        self._encoder.warm_up()
+
+    def encode_passages(self, texts: Sequence[str]) -> list[Encoding | Refused]:
         """Stored texts go straight to the engine: each is encoded once by nature."""
         return self._encoder.encode_passages(texts)
 

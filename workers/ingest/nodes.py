@@ -149,6 +149,7 @@ def _draft(
         tags=tuple(body.tags),
         metadata=body.metadata,
         embedding=_embedding(body, model),
+        line=line,
     )
     return Draft(line, body.id, node, tuple(dict.fromkeys(body.parents)))
 

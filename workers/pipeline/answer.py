@@ -16,6 +16,7 @@ from workers.model import (
     Outcome,
     ProjectName,
     Query,
+    Question,
     Status,
 )
 from workers.pipeline.rerank import Reranked, rerank
@@ -96,21 +97,29 @@ def _answer(
         encoding, origin = encode(query.text, deadline)
     with stages.stage("recall"):
         recalled = nodes.recall(
-            encoding.vector, query.levels, query.recall_depth, rerank_depth, False, deadline
+            encoding.vector,
+            query.levels,
+            query.recall_depth,
+            rerank_depth,
+            reranker.needs_text and rerank_depth > 0,
+            deadline,
         )
     with stages.stage("rerank"):
         # Without time left for the walk there would be no hits at all, however many were reranked.
         walk_s = min(WALK_MOST_S, WALK_SHARE * deadline.remaining())
         until = Deadline(deadline.instant - walk_s, deadline.clock)
-        reranked = rerank(encoding, recalled.candidates, reranker, rerank_depth, until)
+        question = Question(query.text, encoding)
+        reranked = rerank(
+            question, recalled.candidates, reranker, rerank_depth, until, reranker.batch
+        )
     with stages.stage("walk"):
         hits = _load_hits(reranked.ranking[: query.limit], project, nodes, deadline)
     return Outcome(
         project,
-        Status.PARTIAL if reranked.is_truncated else Status.SUCCESSFUL,
+        Status.SUCCESSFUL if reranked.reason is None else Status.PARTIAL,
         hits=hits,
-        reason="rerank_truncated" if reranked.is_truncated else None,
-        message="out of time while reranking" if reranked.is_truncated else None,
+        reason=reranked.reason,
+        message=reranked.message,
         candidates=len(recalled.candidates),
         requested=query.recall_depth,
         plan=recalled.plan,
@@ -118,7 +127,7 @@ def _answer(
         documents=recalled.documents,
         stages_ms=stages.spent,
         embedding_cache=origin,
-        reranker=reranker.name if rerank_depth else None,
+        reranker=reranker.name if rerank_depth and reranked.has_scored else None,
         explained=_explain(recalled.candidates, reranked) if query.is_explained else (),
     )
 

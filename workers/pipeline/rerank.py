@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from workers.deadline import Deadline
-from workers.model import Candidate, Encoding
+from workers.errors import DeadlineExceeded, NotReranked
+from workers.model import Candidate, Question
 from workers.ports import Reranker
 
 
@@ -14,11 +15,25 @@ class Reranked:
 
     ranking: tuple[Candidate, ...]
     scored: int
-    is_truncated: bool
+    reason: str | None = None  # a stable code, where not all that should be were scored
+    message: str | None = None
+
+    @property
+    def is_truncated(self) -> bool:
+        return self.reason == TRUNCATED
+
+    @property
+    def has_scored(self) -> bool:
+        """Whether the order is the reranker's, as far as it came."""
+        return self.scored > 0 or self.reason is None
+
+
+TRUNCATED = "rerank_truncated"
+LIMITED = "rerank_limited"
 
 
 def rerank(
-    query: Encoding,
+    question: Question,
     ranking: Sequence[Candidate],
     reranker: Reranker,
     depth: int,
@@ -28,16 +43,27 @@ def rerank(
     """Reorder the best `depth` candidates by pair score, as many as the deadline allows.
 
     The unscored keep their recall order below every scored one, so a late answer is a worse
-    ranking and never a shorter one. Overruns by at most one batch.
+    ranking and never a shorter one. Overruns by at most one batch. A reranker that fails leaves the
+    order of recall as it was: half of its scores would put what happened to come first on top.
     """
     wanted, rest = ranking[:depth], ranking[depth:]
     scored: list[Candidate] = []
     while len(scored) < len(wanted) and not deadline.passed():
         chunk = wanted[len(scored) : len(scored) + batch]
-        scores = reranker.score(query, chunk)
+        try:
+            scores = reranker.score(question, chunk, deadline)
+        except DeadlineExceeded:
+            break
+        except NotReranked as error:
+            # One that waits for its turn until time is up has only run out of time.
+            if error.reason == LIMITED and scored:
+                break
+            return Reranked(tuple(ranking), 0, error.reason, str(error))
         scored += [replace(c, rerank_score=s) for c, s in zip(chunk, scores, strict=True)]
-    order = sorted((*scored, *wanted[len(scored) :], *rest), key=best_first)
-    return Reranked(tuple(order), len(scored), len(scored) < len(wanted))
+    order = tuple(sorted((*scored, *wanted[len(scored) :], *rest), key=best_first))
+    if len(scored) < len(wanted):
+        return Reranked(order, len(scored), TRUNCATED, "out of time while reranking")
+    return Reranked(order, len(scored))
 
 
 def best_first(candidate: Candidate) -> tuple[bool, float, float, str]:

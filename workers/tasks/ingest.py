@@ -1,6 +1,6 @@
 """Working through accepted ingest jobs. PostgreSQL says what is to do; a message only says when."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -12,14 +12,19 @@ from workers import wiring
 from workers.contracts import INGEST_NODES
 from workers.errors import EmbeddingServiceUnavailable, PoimenError
 from workers.ingest.nodes import Refusal, read_nodes
-from workers.model import Encoding, Level, Node, ProjectName, Sha256
+from workers.model import Encoding, Level, Node, ProjectName, Refused, Sha256
 from workers.store.ingest_jobs import Claim
 from workers.store.nodes import PostgresNodes
 
 log = structlog.get_logger(__name__)
 
 BATCH = 64  # nodes encoded, then stored in one transaction
+ENCODED = 32  # texts encoded between two signs of life
 REFUSALS_SHOWN = 1000
+LONGEST_DELAY_S = 86_400.0  # that a server's Retry-After may put a job off for
+
+
+Key = tuple[ProjectName, Sha256]
 
 
 class ClaimLost(Exception):
@@ -45,6 +50,9 @@ def ingest_nodes(job_id: str) -> None:
         _ingest(work, claim)
     except ClaimLost:
         log.warning("ingest_claim_lost", job=job_id)
+    except EmbeddingServiceUnavailable as error:
+        # A server that says when to come back is not asked before; meanwhile the worker is free.
+        _put_back(work, claim, error.code, str(error), error.retry_after_s or 0.0)
     except PoimenError as error:
         _put_back(work, claim, error.code, str(error))
     except Exception as error:
@@ -53,11 +61,14 @@ def ingest_nodes(job_id: str) -> None:
         raise
 
 
-def _put_back(work: wiring.Ingest, claim: Claim, code: str, message: str) -> None:
+def _put_back(
+    work: wiring.Ingest, claim: Claim, code: str, message: str, asked_s: float = 0.0
+) -> None:
     if claim.attempt >= work.attempts:
         work.jobs.finish(claim, "failed", [], error=(code, message))
     else:
-        work.jobs.retry(claim, min(300.0, 2.0**claim.attempt), (code, message))
+        delay_s = max(min(300.0, 2.0**claim.attempt), min(LONGEST_DELAY_S, asked_s))
+        work.jobs.retry(claim, delay_s, (code, message))
 
 
 def _ingest(work: wiring.Ingest, claim: Claim) -> None:
@@ -72,12 +83,19 @@ def _ingest(work: wiring.Ingest, claim: Claim) -> None:
     )
     total = len(payload["nodes"])
     counts = {"stored": 0, "updated": 0, "unchanged": 0}
+    missing: dict[Key, int] = {}
     for done, batch in _batches(nodes):
-        if not work.jobs.beat(claim, len(refusals) + done, total):
-            raise ClaimLost
-        for result in _store(work, batch):
+
+        def beat(done: int = len(refusals) + done) -> None:
+            if not work.jobs.beat(claim, done, total):
+                raise ClaimLost
+
+        results, unencoded = _store(work, batch, missing, beat)
+        refusals += unencoded
+        for result in results:
             counts[result] += 1
-    status = "completed" if not refusals else "partial" if nodes else "failed"
+    refusals.sort(key=lambda refusal: refusal.line)
+    status = "completed" if not refusals else "partial" if any(counts.values()) else "failed"
     error = ("all_refused", "every node was refused; see the skipped lines")
     work.jobs.finish(
         claim,
@@ -99,39 +117,80 @@ def _batches(nodes: Sequence[Node]) -> Iterator[tuple[int, Sequence[Node]]]:
         yield start, nodes[start : start + BATCH]
 
 
-def _store(work: wiring.Ingest, batch: Sequence[Node]) -> list[str]:
+def _store(
+    work: wiring.Ingest, batch: Sequence[Node], missing: dict[Key, int], beat: Callable[[], None]
+) -> tuple[list[str], list[Refusal]]:
     """Encode what has no vector yet, then write the batch in one transaction.
 
     Encoding comes first and outside of it: a failing engine leaves nothing half visible, and no
-    lock is held while a model works.
+    lock is held while a model works. A node that cannot be encoded is refused, and so are those
+    that stand on it; `missing` remembers the lines of these for the batches to come.
     """
-    encodings = _encode(work, batch)
+    found = _find(work, batch)
+    encodings = _encode(work, [node for node in batch if not found.get(_key(node))], beat)
+    refusals: list[Refusal] = []
+    kept: list[Node] = []
+    for node in batch:
+        reason = _why_not(node, encodings.get(_key(node)), missing)
+        if reason is None:
+            kept.append(node)
+            continue
+        refusals.append(Refusal(node.line or 0, reason))
+        if _key(node) not in found:
+            missing[_key(node)] = node.line or 0
+    if not kept:
+        return [], refusals
     with work.database.transaction() as connection:
         nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
-        nodes.claim_projects(node.project for node in batch)
+        nodes.claim_projects(node.project for node in kept)
         # One order for every writer, within a level: two that meet then wait, never deadlock.
-        ordered = sorted(batch, key=lambda node: (node.level, node.project, node.sha256))
-        return [nodes.save(node, encodings.get((node.project, node.sha256))) for node in ordered]
+        ordered = sorted(kept, key=lambda node: (node.level, node.project, node.sha256))
+        results = [nodes.save(node, _encoding(encodings.get(_key(node)))) for node in ordered]
+    return results, refusals
+
+
+def _find(work: wiring.Ingest, batch: Sequence[Node]) -> dict[Key, bool]:
+    """Those of the batch that are stored, and whether they have a vector."""
+    stored: dict[Key, bool] = {}
+    with work.database.transaction() as connection:
+        nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
+        for project in {node.project for node in batch}:
+            shas = [node.sha256 for node in batch if node.project == project]
+            found = nodes.find_nodes(project, shas)
+            stored |= {(project, sha): has_vector for sha, (_, has_vector) in found.items()}
+    return stored
 
 
 def _encode(
-    work: wiring.Ingest, batch: Sequence[Node]
-) -> dict[tuple[ProjectName, Sha256], Encoding]:
-    known: set[tuple[ProjectName, Sha256]] = set()
-    with work.database.transaction() as connection:
-        store = PostgresNodes(connection, work.model, work.encoder.token_model)
-        for project in {node.project for node in batch}:
-            shas = [node.sha256 for node in batch if node.project == project]
-            found = store.find_nodes(project, shas)
-            known |= {(project, sha) for sha, (_, has_vector) in found.items() if has_vector}
-    new = [node for node in batch if (node.project, node.sha256) not in known]
-    if not new:
-        return {}
-    encodings = work.encoder.encode_passages([node.text for node in new])
-    if len(encodings) != len(new):
-        raise EmbeddingServiceUnavailable("The engine returned another number of vectors.")
-    pairs = zip(new, encodings, strict=True)
-    return {(node.project, node.sha256): encoding for node, encoding in pairs}
+    work: wiring.Ingest, nodes: Sequence[Node], beat: Callable[[], None]
+) -> dict[Key, Encoding | Refused]:
+    beat()
+    encodings: list[Encoding | Refused] = []
+    while len(encodings) < len(nodes):
+        some = nodes[len(encodings) :][:ENCODED]
+        encoded = work.encoder.encode_passages([node.text for node in some])
+        if len(encoded) != len(some):
+            raise EmbeddingServiceUnavailable("The engine returned another number of vectors.")
+        encodings += encoded
+        beat()
+    return {_key(node): encoding for node, encoding in zip(nodes, encodings, strict=True)}
+
+
+def _why_not(
+    node: Node, encoding: Encoding | Refused | None, missing: Mapping[Key, int]
+) -> str | None:
+    if isinstance(encoding, Refused):
+        return f"text: cannot be embedded: {encoding.reason}"
+    lost = [missing[node.project, sha] for sha in node.parents if (node.project, sha) in missing]
+    return f"a parent was refused (line {lost[0]})" if lost else None
+
+
+def _encoding(encoding: Encoding | Refused | None) -> Encoding | None:
+    return encoding if isinstance(encoding, Encoding) else None
+
+
+def _key(node: Node) -> Key:
+    return node.project, node.sha256
 
 
 def _report(total: int, counts: dict[str, int], refusals: Sequence[Refusal]) -> dict[str, Any]:

@@ -62,18 +62,19 @@ def _search(message: SearchMessage) -> Outcome:
     deadline = Deadline.at(message["deadline_at"])
     try:
         search = wiring.search()
+        query = Query(
+            text=message["text"],
+            levels=tuple(Level(level) for level in message["levels"]),
+            limit=message["limit"],
+            is_explained=message["is_explained"],
+        )
         return answer(
-            Query(
-                text=message["text"],
-                levels=tuple(Level(level) for level in message["levels"]),
-                limit=message["limit"],
-                is_explained=message["is_explained"],
-            ),
+            query,
             project,
             search.encoder.encode_query_with_origin,
             search.nodes_of(project),
             search.reranker,
-            search.rerank_depth,
+            search.reranker.depth(query.limit),
             deadline,
         )
     except PoimenError as error:  # this worker cannot search at all

@@ -13,7 +13,7 @@ from workers.engines.late_interaction import STOP_WORDS, WIDTH, stop_ids
 from workers.engines.minilm import MAX_PADDED_TOKENS, MAX_TOKENS, MODEL, MiniLM, Reading
 from workers.engines.projection import PROJECTION_SHA256, TOKEN_MODEL, load_projection
 from workers.errors import EmbeddingServiceUnavailable
-from workers.model import Candidate, Encoding, Kind, Level
+from workers.model import Candidate, Encoding, Kind, Level, Question
 
 POD = "How do I restart a failed pod?"
 POD_ANSWER = "Delete the failed pod and the controller starts a new one."
@@ -74,9 +74,13 @@ def candidates(
     ]
 
 
+def rerank(asked: Encoding, found: Sequence[Candidate]) -> list[float | None]:
+    return build_reranker().score(Question(POD, asked), found, Deadline.after(60))
+
+
 def scores(encoder: EmbeddedEncoder, question: str, texts: Sequence[str]) -> list[float]:
     asked = ask(encoder, question)
-    found = build_reranker().score(asked, candidates(encoder, asked, texts))
+    found = rerank(asked, candidates(encoder, asked, texts))
     return [score for score in found if score is not None]
 
 
@@ -220,7 +224,6 @@ def test_swapping_the_texts_swaps_the_scores(encoder: EmbeddedEncoder) -> None:
 def test_real_scores_do_not_depend_on_the_other_candidates(encoder: EmbeddedEncoder) -> None:
     asked = ask(encoder, "why does the worker restart before the deadline")
     found = candidates(encoder, asked, [*many_texts(), *ODD])
-    rerank = build_reranker().score
     together = rerank(asked, found)
     order = random.Random(3).sample(range(len(found)), len(found))
 

@@ -176,7 +176,7 @@ def test_text_that_utf8_cannot_carry_is_still_sent(server: Server) -> None:
 def test_a_vector_of_another_length_names_the_setting(server: Server) -> None:
     said = failure(server, lambda texts: as_body([[1.0, 2.0]]))
 
-    assert "length 2, not 3" in said
+    assert "dimension 2, the store has 3" in said
     assert "POIMEN_EMBEDDING_DIMENSION" in said
 
 
@@ -184,7 +184,7 @@ def test_a_vector_of_another_length_names_the_setting(server: Server) -> None:
     "vector", [[0.0, 0.0, 0.0], [float("nan"), 1.0, 1.0], [float("inf"), 1.0, 1.0]]
 )
 def test_a_vector_without_a_direction_is_refused(server: Server, vector: list[float]) -> None:
-    assert "no direction" in failure(server, lambda texts: as_body([vector]))
+    assert "no usable vector" in failure(server, lambda texts: as_body([vector]))
 
 
 @pytest.mark.parametrize("count", [0, 2])

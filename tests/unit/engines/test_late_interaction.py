@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from workers.deadline import Deadline
 from workers.engines.late_interaction import (
     CALIBRATION,
     WIDTH,
@@ -15,7 +16,7 @@ from workers.engines.late_interaction import (
     interactions,
     zipf_weights,
 )
-from workers.model import Candidate, Encoding, Kind, Level
+from workers.model import Candidate, Encoding, Kind, Level, Question
 
 STOP, COMMON, RARE = 1000, 2000, 30000
 RNG = np.random.default_rng(7)
@@ -40,6 +41,10 @@ def query(count: int = 9, seed: int = 99) -> Encoding:
     ids = np.arange(COMMON, COMMON + count)
     vector = np.ones(384, np.float32) / np.sqrt(np.float32(384))
     return Encoding(vector, COMPRESSOR.pack_query(ids, states(count, seed)))
+
+
+def score(question: Encoding, candidates: list[Candidate]) -> list[float | None]:
+    return LateInteraction().score(Question("why", question), candidates, Deadline.after(60))
 
 
 def candidate(packed: bytes | None, length: int = 100, distance: float = 0.5) -> Candidate:
@@ -123,13 +128,12 @@ def test_weights_sum_to_one_even_if_no_token_says_anything() -> None:
 def test_a_pair_scores_the_same_in_any_company(lengths: list[int], asked: int, seed: int) -> None:
     candidates = [candidate(passage(n, seed + i), 10 * n + 1) for i, n in enumerate(lengths)]
     question = query(asked, seed)
-    rerank = LateInteraction().score
-    together = rerank(question, candidates)
+    together = score(question, candidates)
     order = random.Random(seed).sample(range(len(candidates)), len(candidates))
 
-    shuffled = rerank(question, [candidates[index] for index in order])
-    half = rerank(question, candidates[: len(candidates) // 2])
-    alone = [rerank(question, [one])[0] for one in candidates]
+    shuffled = score(question, [candidates[index] for index in order])
+    half = score(question, candidates[: len(candidates) // 2])
+    alone = [score(question, [one])[0] for one in candidates]
 
     assert shuffled == [together[index] for index in order]
     assert half == together[: len(half)]
@@ -154,20 +158,20 @@ def test_the_largest_values_bytes_can_hold_do_not_overflow() -> None:
 def test_candidates_never_prepared_have_no_score_and_do_not_move_the_others() -> None:
     prepared = [candidate(passage(4, seed)) for seed in range(2)]
 
-    scores = LateInteraction().score(query(), [prepared[0], candidate(None), prepared[1]])
+    scores = score(query(), [prepared[0], candidate(None), prepared[1]])
 
     assert scores[1] is None
-    assert scores[::2] == LateInteraction().score(query(), prepared)
+    assert scores[::2] == score(query(), prepared)
 
 
 def test_a_question_without_token_vectors_scores_nothing() -> None:
     bare = Encoding(query().vector, None)
 
-    assert LateInteraction().score(bare, [candidate(passage(3, 0))]) == [None]
+    assert score(bare, [candidate(passage(3, 0))]) == [None]
 
 
 def test_no_candidates_no_scores() -> None:
-    assert LateInteraction().score(query(), []) == []
+    assert score(query(), []) == []
 
 
 @pytest.mark.parametrize("packed", [b"", b"\x02\x00\x00", tokens_of(query())[:-1], b"\x01\x05\x00"])
@@ -182,13 +186,13 @@ def test_bytes_that_are_not_a_passage_are_refused() -> None:
 
 
 def test_the_score_grows_with_both_signals_and_stays_within_its_bounds() -> None:
-    score = CALIBRATION.score
+    of = CALIBRATION.score
 
     for length in (0, 1, 300, 10**6):
-        assert score(0.5, 0.5, length) < score(0.500001, 0.5, length)
-        assert score(0.5, 0.5, length) < score(0.5, 0.500001, length)
-        assert 0 <= score(-1, -1, length) < 0.05
-        assert 0.95 < score(1, 1, length) <= 1
+        assert of(0.5, 0.5, length) < of(0.500001, 0.5, length)
+        assert of(0.5, 0.5, length) < of(0.5, 0.500001, length)
+        assert 0 <= of(-1, -1, length) < 0.05
+        assert 0.95 < of(1, 1, length) <= 1
 
 
 def test_length_changes_the_score_smoothly() -> None:
@@ -201,7 +205,7 @@ def test_length_changes_the_score_smoothly() -> None:
 def test_a_better_cosine_lifts_a_candidate_with_equal_tokens() -> None:
     near, far = candidate(passage(4, 1), distance=0.2), candidate(passage(4, 1), distance=0.8)
 
-    higher, lower = LateInteraction().score(query(), [near, far])
+    higher, lower = score(query(), [near, far])
 
     assert higher is not None
     assert lower is not None

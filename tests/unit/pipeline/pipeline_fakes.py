@@ -19,6 +19,7 @@ from workers.model import (
     Loaded,
     Node,
     Outcome,
+    Question,
     Recalled,
     Status,
     Step,
@@ -27,6 +28,7 @@ from workers.model import (
 
 KINDS = {Level.L0: Kind.TURN, Level.L1: Kind.NOTE, Level.L2: Kind.SYNTHESIS}
 QUERY = Encoding(np.ones(1, dtype=np.float32), None)
+QUESTION = Question("why", QUERY)
 
 
 def nothing() -> None:
@@ -56,17 +58,25 @@ class FakeScorer:
     """Scores by name; `on_call` runs before each batch is answered."""
 
     name = "fake reranker"
+    batch = 32
 
     def __init__(
         self,
         scores: Mapping[str, float | None] | None = None,
         on_call: Callable[[], None] = nothing,
+        needs_text: bool = False,
     ) -> None:
+        self.needs_text = needs_text
         self.scores = scores
         self.on_call = on_call
         self.batches: list[list[str]] = []
 
-    def score(self, query: Encoding, candidates: Sequence[Candidate]) -> list[float | None]:
+    def depth(self, limit: int) -> int:
+        return 100
+
+    def score(
+        self, question: Question, candidates: Sequence[Candidate], deadline: Deadline
+    ) -> list[float | None]:
         self.on_call()
         self.batches.append(ids(candidates))
         if self.scores is None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.pipeline.pipeline_fakes import (
-    QUERY,
+    QUESTION,
     FakeClock,
     FakeScorer,
     candidate,
@@ -32,7 +32,7 @@ recalls = st.dictionaries(
 def test_candidates_are_ordered_by_their_pair_score() -> None:
     scorer = FakeScorer({"a": 0.2, "b": 0.9, "c": 0.5})
 
-    reranked = rerank(QUERY, ranking_of("a", "b", "c"), scorer, depth=3, deadline=LATER)
+    reranked = rerank(QUESTION, ranking_of("a", "b", "c"), scorer, depth=3, deadline=LATER)
 
     assert ids(reranked.ranking) == ["b", "c", "a"]
     assert [c.rerank_score for c in reranked.ranking] == [0.9, 0.5, 0.2]
@@ -44,7 +44,7 @@ def test_candidates_unscored_at_the_deadline_follow_in_recall_order() -> None:
     scorer = FakeScorer({"a": 0.1, "b": 0.9}, on_call=clock.taking(1.0))
     candidates = ranking_of("a", "b", "c", "d")
 
-    reranked = rerank(QUERY, candidates, scorer, 4, clock.deadline_in(0.5), batch=2)
+    reranked = rerank(QUESTION, candidates, scorer, 4, clock.deadline_in(0.5), batch=2)
 
     assert ids(reranked.ranking) == ["b", "a", "c", "d"]
     assert (reranked.scored, reranked.is_truncated) == (2, True)
@@ -53,7 +53,7 @@ def test_candidates_unscored_at_the_deadline_follow_in_recall_order() -> None:
 def test_candidates_beyond_the_depth_are_never_scored_and_come_last() -> None:
     scorer = FakeScorer({"a": 0.0, "b": 0.1})
 
-    reranked = rerank(QUERY, ranking_of("a", "b", "c", "d"), scorer, depth=2, deadline=LATER)
+    reranked = rerank(QUESTION, ranking_of("a", "b", "c", "d"), scorer, depth=2, deadline=LATER)
 
     assert scorer.batches == [["a", "b"]]
     assert ids(reranked.ranking) == ["b", "a", "c", "d"]
@@ -63,7 +63,7 @@ def test_candidates_beyond_the_depth_are_never_scored_and_come_last() -> None:
 def test_a_score_of_zero_is_a_score() -> None:
     scorer = FakeScorer({"near": None, "far": 0.0})
 
-    reranked = rerank(QUERY, ranking_of("near", "far"), scorer, depth=2, deadline=LATER)
+    reranked = rerank(QUESTION, ranking_of("near", "far"), scorer, depth=2, deadline=LATER)
 
     assert ids(reranked.ranking) == ["far", "near"]
 
@@ -71,7 +71,7 @@ def test_a_score_of_zero_is_a_score() -> None:
 def test_candidates_that_were_never_prepared_keep_recall_order_behind_the_others() -> None:
     scorer = FakeScorer({"a": None, "b": 0.3, "c": None, "d": 0.4})
 
-    reranked = rerank(QUERY, ranking_of("a", "b", "c", "d"), scorer, depth=4, deadline=LATER)
+    reranked = rerank(QUESTION, ranking_of("a", "b", "c", "d"), scorer, depth=4, deadline=LATER)
 
     assert ids(reranked.ranking) == ["d", "b", "a", "c"]
     assert not reranked.is_truncated
@@ -81,7 +81,7 @@ def test_equal_scores_are_ordered_by_distance_then_sha256() -> None:
     candidates = [candidate("z", 0.1), candidate("b", 0.2), candidate("a", 0.2)]
     scorer = FakeScorer({"z": 0.5, "b": 0.5, "a": 0.5})
 
-    reranked = rerank(QUERY, candidates, scorer, depth=3, deadline=LATER)
+    reranked = rerank(QUESTION, candidates, scorer, depth=3, deadline=LATER)
 
     assert ids(reranked.ranking) == ["z", "a", "b"]
 
@@ -89,7 +89,7 @@ def test_equal_scores_are_ordered_by_distance_then_sha256() -> None:
 def test_nothing_recalled_asks_the_engine_nothing() -> None:
     scorer = FakeScorer()
 
-    reranked = rerank(QUERY, [], scorer, depth=10, deadline=LATER)
+    reranked = rerank(QUESTION, [], scorer, depth=10, deadline=LATER)
 
     assert (reranked.ranking, reranked.scored, reranked.is_truncated) == ((), 0, False)
     assert scorer.batches == []
@@ -99,7 +99,7 @@ def test_a_passed_deadline_scores_nothing_and_keeps_everything() -> None:
     clock = FakeClock()
     candidates = ranking_of("a", "b")
 
-    reranked = rerank(QUERY, candidates, FakeScorer(), 2, clock.deadline_in(0.0))
+    reranked = rerank(QUESTION, candidates, FakeScorer(), 2, clock.deadline_in(0.0))
 
     assert ids(reranked.ranking) == ["a", "b"]
     assert (reranked.scored, reranked.is_truncated) == (0, True)
@@ -107,7 +107,7 @@ def test_a_passed_deadline_scores_nothing_and_keeps_everything() -> None:
 
 @given(recalls, st.integers(0, 50), st.integers(1, 7))
 def test_reranking_loses_and_invents_no_candidate(recalled: list, depth: int, batch: int) -> None:
-    reranked = rerank(QUERY, recalled, FakeScorer(), depth, LATER, batch)
+    reranked = rerank(QUESTION, recalled, FakeScorer(), depth, LATER, batch)
 
     assert sorted(ids(reranked.ranking)) == sorted(ids(recalled))
     assert reranked.scored == min(depth, len(recalled))
@@ -116,7 +116,7 @@ def test_reranking_loses_and_invents_no_candidate(recalled: list, depth: int, ba
 @given(recalls, st.integers(1, 7), st.integers(1, 7))
 def test_the_size_of_a_batch_changes_nothing(recalled: list, one: int, other: int) -> None:
     orders = [
-        rerank(QUERY, recalled, FakeScorer(), len(recalled), LATER, batch).ranking
+        rerank(QUESTION, recalled, FakeScorer(), len(recalled), LATER, batch).ranking
         for batch in (one, other)
     ]
 
@@ -127,7 +127,7 @@ def test_the_size_of_a_batch_changes_nothing(recalled: list, one: int, other: in
 def test_the_order_is_total_so_that_shuffling_changes_nothing(
     recalled: list, depth: int, chance: random.Random
 ) -> None:
-    ranking = list(rerank(QUERY, recalled, FakeScorer(), depth, LATER).ranking)
+    ranking = list(rerank(QUESTION, recalled, FakeScorer(), depth, LATER).ranking)
     shuffled = chance.sample(ranking, len(ranking))
 
     assert sorted(shuffled, key=best_first) == ranking
@@ -140,7 +140,7 @@ def test_whenever_time_ends_the_unscored_are_the_tail_in_recall_order(
     clock = FakeClock()
     scorer = FakeScorer(on_call=clock.taking(1.0))
 
-    reranked = rerank(QUERY, recalled, scorer, len(recalled), clock.deadline_in(affordable), 1)
+    reranked = rerank(QUESTION, recalled, scorer, len(recalled), clock.deadline_in(affordable), 1)
 
     scored = min(affordable, len(recalled))
     assert reranked.scored == scored
