@@ -13,6 +13,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    computed_field,
 )
 
 from app.parameters import QueryParameters
@@ -113,12 +114,19 @@ class ProjectOutcome(Body):
     took_ms: Milliseconds
     queue_ms: Milliseconds
     stages_ms: dict[str, Milliseconds]
+    plan: str | None = Field(description="how recall looked: exact or hnsw")
+    requested: int = Field(description="candidates asked of recall")
     candidates: int
     reranked: int
     task_id: str | None
     pid: int | None
     host: str | None
     started_at: Instant | None
+
+    @computed_field(description="candidates recall found")  # type: ignore[prop-decorator]
+    @property
+    def got(self) -> int:
+        return self.candidates
 
 
 class Federation(BaseModel):
@@ -351,7 +359,7 @@ class IngestStatus(BaseModel):
 
 
 class DependencyState(BaseModel):
-    state: Literal["ok", "failed"]
+    state: Literal["ok", "degraded", "failed"]
     detail: str
 
 

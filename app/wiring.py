@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from json import loads
+from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from celery import Celery
@@ -26,6 +27,7 @@ from workers.contracts import (
     worker_key,
 )
 from workers.deadline import Deadline
+from workers.engines.build import find_circuits
 from workers.errors import PoimenError, QueueUnavailable, StoreUnavailable
 from workers.pipeline.merge import finalize
 from workers.store.database import Database, check_database
@@ -36,9 +38,14 @@ from workers.store.projects import PostgresProjects
 from workers.store.query_runs import QueryRuns
 from workers.store.redis import check_redis, connect, reachable
 
+if TYPE_CHECKING:
+    from workers.engines.breaker import Circuit
+
 __all__ = ["check_database", "check_redis", "migrate"]
 
 _CANARY_LIFETIME_S = 60
+
+State = Literal["ok", "degraded", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,7 @@ class FrontDoor:
     database_url: str
     redis_url: str
     max_body_bytes: int
+    model_servers: dict[str, Any]  # those that workers call; arguments of `find_circuits`
 
 
 def build_front_door(settings: Settings) -> FrontDoor:
@@ -69,7 +77,7 @@ def build_front_door(settings: Settings) -> FrontDoor:
         jobs=PostgresIngestJobs(database),
         states=runs,
         finalize=partial(finalize, runs),
-        dispatcher=Dispatcher(make_celery(redis_url)),
+        dispatcher=Dispatcher(make_celery(redis_url), settings.tasks_per_query),
     )
     return FrontDoor(
         service=service,
@@ -77,29 +85,62 @@ def build_front_door(settings: Settings) -> FrontDoor:
         database_url=database_url,
         redis_url=redis_url,
         max_body_bytes=int(settings.ingest_max_mb * 1_000_000),
+        model_servers={
+            "embedding_url": settings.embedding_url,
+            "rerank_url": settings.rerank_url,
+            "rerank_api": settings.rerank_api,
+        },
     )
 
 
-def check_dependencies(front: FrontDoor) -> dict[str, tuple[bool, str]]:
-    """Each dependency's name -> whether it works, and its version or what is wrong."""
-    states: dict[str, tuple[bool, str]] = {}
+def check_dependencies(front: FrontDoor) -> dict[str, tuple[State, str]]:
+    """Each dependency's name -> its state, and its version or what is wrong.
+
+    Degraded: questions are answered, and worse or later than they might be.
+    """
+    states: dict[str, tuple[State, str]] = {}
     for name, check, url in (
         ("database", check_database, front.database_url),
         ("redis", check_redis, front.redis_url),
     ):
         try:
-            states[name] = (True, check(url))
+            states[name] = ("ok", check(url))
         except PoimenError as error:
-            states[name] = (False, str(error))
-    workers = live_workers(front.redis_url) if states["redis"][0] else []
+            states[name] = ("failed", str(error))
+    has_redis = states["redis"][0] == "ok"
+    workers = live_workers(front.redis_url) if has_redis else []
     for queue in (QUERY_QUEUE, MERGE_QUEUE, INGEST_QUEUE):
         count = sum(queue in worker["queues"] for worker in workers)
         said = f"{count} live" if count else "no live worker; start one: mem up, or docs/running.md"
-        states[f"{queue}_worker"] = (count > 0, said)
+        states[f"{queue}_worker"] = ("ok" if count else "failed", said)
     skewed = [w["name"] for w in workers if abs(w["skew_ms"]) > 250]
     said = f"clocks differ by over 250 ms: {', '.join(skewed)}" if skewed else "clocks agree"
-    states["clocks"] = (not skewed, said)
+    states["clocks"] = ("failed" if skewed else "ok", said)
+    if has_redis:
+        states |= _model_servers(front)
     return states
+
+
+def _model_servers(front: FrontDoor) -> dict[str, tuple[State, str]]:
+    with reachable(), connect(front.redis_url) as client:
+        circuits = find_circuits(client, **front.model_servers)
+    return {name: _circuit_state(name, circuit) for name, circuit in circuits.items()}
+
+
+def _circuit_state(name: str, circuit: "Circuit") -> tuple[State, str]:
+    """Without an embedder no question is understood; without a reranker the order is worse.
+
+    One that may be tried again is not called failed: a service that gets no questions because it
+    is not ready would never find out that it is.
+    """
+    if circuit.since is None:
+        return "ok", "circuit closed"
+    since = f"{circuit.since:%Y-%m-%dT%H:%M:%SZ}"
+    if circuit.state == "half_open":
+        said = f"circuit half open, opened at {since}; the next call tries it"
+        return "degraded", f"{said}. {circuit.reason}"
+    said = f"circuit open since {since}, tried again in {ceil(circuit.retry_after_s)} s"
+    return "failed" if name == "embedder" else "degraded", f"{said}. {circuit.reason}"
 
 
 def live_workers(redis_url: str) -> list[dict[str, Any]]:

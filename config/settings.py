@@ -3,7 +3,7 @@
 import os
 import stat
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -54,12 +54,15 @@ class Settings(BaseSettings):
     query_concurrency: PositiveInt = Field(
         8, description="projects one query worker searches at once"
     )
+    tasks_per_query: PositiveInt = Field(
+        16, description="most tasks of one question; more projects than that share them in packs"
+    )
     merge_concurrency: PositiveInt = Field(4, description="merges one merge worker runs at once")
     background_concurrency: PositiveInt = Field(
         1, description="ingest processes of one background worker"
     )
     database_connections: PositiveInt = Field(
-        8, description="most database connections of one process"
+        16, description="most database connections of one process"
     )
     rerank_depth: NonNegativeInt = Field(
         100, description="candidates reranked per project; 0: none"
@@ -73,11 +76,42 @@ class Settings(BaseSettings):
         "nomic-ai/nomic-embed-text-v2-moe", description="model asked of that server"
     )
     embedding_dimension: PositiveInt = Field(768, description="length of that model's vectors")
+    embedding_batch: PositiveInt = Field(
+        32, description="most texts of one request to that server; falls by itself where refused"
+    )
+    embedding_max_tokens: PositiveInt = Field(
+        512, description="what that model reads of a text; the rest is not sent"
+    )
+    embedding_concurrency: PositiveInt = Field(
+        8, description="most requests at once to that server, of all workers together"
+    )
     embedding_cache_entries: PositiveInt = Field(
         2048, description="query encodings kept in each worker process"
     )
     embedding_cache_s: PositiveInt = Field(
         3600, description="seconds a query encoding is kept in Redis"
+    )
+    rerank_url: str | None = Field(
+        None,
+        description="rerank server, for example http://gpu:8081; unset: embedded late interaction",
+    )
+    rerank_api: Literal["tei", "cohere"] = Field(
+        "tei", description="what that server speaks: tei (/rerank) or cohere (/v1/rerank)"
+    )
+    rerank_api_key: SecretStr | None = Field(None, description="bearer token for that server")
+    rerank_model: str = Field("BAAI/bge-reranker-base", description="model asked of that server")
+    rerank_scale: Literal["sigmoid", "logit", "percent"] = Field(
+        "sigmoid",
+        description="its scores: sigmoid (0 to 1), logit (any number), percent (0 to 100)",
+    )
+    rerank_batch: PositiveInt = Field(
+        32, description="most texts of one request to that server; falls by itself where refused"
+    )
+    rerank_max_tokens: PositiveInt = Field(
+        512, description="what that model reads of question and text together"
+    )
+    rerank_concurrency: PositiveInt = Field(
+        4, description="most requests at once to that server, of all workers together"
     )
     ingest_attempts: PositiveInt = Field(5, description="attempts before an ingest job is failed")
     ingest_max_mb: PositiveFloat = Field(64.0, description="largest accepted request body, in MB")

@@ -106,7 +106,7 @@ class Searchable(Protocol):
     ) -> Recalled:
         """The `depth` nearest nodes, best first.
 
-        The first `tokens_for` carry what was prepared for the reranker; all carry their text if
+        The first `tokens_for` carry what was prepared for the reranker, and their text if
         `has_text`.
         """
         ...

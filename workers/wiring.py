@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from pydantic import SecretStr
 from redis import Redis
 
 from config.settings import Settings
 from workers.engines.build import (
     build_cached_encoder,
+    build_client,
     build_encoder,
     build_reranker,
     embedding_identity,
@@ -27,6 +29,7 @@ from workers.store.nodes import use_model
 from workers.store.query_runs import QueryRuns
 from workers.store.redis import connect
 from workers.store.search import ProjectSearch
+from workers.tasks.lanes import Lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,11 @@ def redis() -> Redis:
 
 
 @cache
+def lanes() -> Lanes:
+    return Lanes(settings().query_concurrency)
+
+
+@cache
 def runs() -> QueryRuns:
     return QueryRuns(redis())
 
@@ -97,13 +105,46 @@ def _embedding_options() -> dict[str, Any]:
         "url": settings().embedding_url,
         "model": settings().embedding_model,
         "dimension": settings().embedding_dimension,
+        # A cross-encoder reads text; only the embedded reranker compares token vectors.
+        "has_tokens": settings().rerank_url is None,
     }
 
 
 @cache
+def _guard() -> Redis:
+    """What calls to model servers share with those of other workers."""
+    return build_client(redis_url())
+
+
+@cache
 def _encoder() -> Encoder:
-    key = settings().embedding_api_key
-    return build_encoder(**_embedding_options(), api_key=key.get_secret_value() if key else None)
+    return build_encoder(
+        **_embedding_options(),
+        api_key=_secret(settings().embedding_api_key),
+        batch=settings().embedding_batch,
+        max_tokens=settings().embedding_max_tokens,
+        concurrency=settings().embedding_concurrency,
+        client=_guard(),
+    )
+
+
+def _reranker() -> Reranker:
+    return build_reranker(
+        settings().rerank_depth,
+        url=settings().rerank_url,
+        api_key=_secret(settings().rerank_api_key),
+        model=settings().rerank_model,
+        api=settings().rerank_api,
+        scale=settings().rerank_scale,
+        batch=settings().rerank_batch,
+        max_tokens=settings().rerank_max_tokens,
+        concurrency=settings().rerank_concurrency,
+        client=_guard(),
+    )
+
+
+def _secret(key: SecretStr | None) -> str | None:
+    return key.get_secret_value() if key else None
 
 
 def check_model() -> None:
@@ -130,7 +171,7 @@ def search() -> Search:
     )
     return Search(
         encoder=cached,
-        reranker=build_reranker(settings().rerank_depth),
+        reranker=_reranker(),
         database=database(),
         model=use_model(database(), encoder.model, encoder.token_model),
     )

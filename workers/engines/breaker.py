@@ -1,6 +1,6 @@
 """A circuit breaker per model server, shared by all workers through Redis.
 
-    poimen:circuit:{server}   hash: failures; once open also since, until, open_ms, probe
+    poimen:circuit:{server}   hash: failures, reason; once open also since, until, open_ms, probe
 
 Closed, calls go through and failures in a row are counted. Open, calls fail at once. When its time
 is over it is half open: one call goes through, and decides. Instants are Redis's own milliseconds,
@@ -54,6 +54,7 @@ _FAIL = f"""
 {_NOW}
 local said = redis.call('HMGET', KEYS[1], 'until', 'probe', 'open_ms')
 local open_ms = 0
+redis.call('HSET', KEYS[1], 'reason', ARGV[2])
 if said[1] then
   if said[2] == ARGV[1] then open_ms = math.min(2 * said[3], {LAST_OPEN_S * 1000:.0f}) end
 elseif redis.call('HINCRBY', KEYS[1], 'failures', 1) >= {FAILURES} then
@@ -79,9 +80,9 @@ end
 
 _STATE = f"""
 {_NOW}
-local said = redis.call('HMGET', KEYS[1], 'until', 'since', 'probe')
+local said = redis.call('HMGET', KEYS[1], 'until', 'since', 'probe', 'reason')
 if not said[1] then return {{}} end
-return {{tonumber(said[1]) - now, tonumber(said[2]), said[3] and 1 or 0}}
+return {{tonumber(said[1]) - now, tonumber(said[2]), said[3] and 1 or 0, said[4]}}
 """
 
 _log = structlog.get_logger(__name__)
@@ -110,6 +111,7 @@ class Circuit:
     state: Literal["closed", "open", "half_open"]
     since: datetime | None = None  # it opened
     retry_after_s: float = 0.0
+    reason: str = ""  # of the last failure
 
 
 class CircuitBreaker:
@@ -137,11 +139,14 @@ class CircuitBreaker:
             return Open(number / 1000)
         return Permit(token, is_probe=answer == 1, failures=number)
 
-    def settle(self, permit: Permit, has_failed: bool | None) -> None:
-        """Say what came of a call. None: nothing that concerns the server."""
+    def settle(self, permit: Permit, has_failed: bool | None, reason: str = "") -> None:
+        """Say what came of a call.
+
+        has_failed: None for nothing that concerns the server. reason: shown to the operator.
+        """
         if self._redis is None:
             return
-        arguments: tuple[list[str], list[str]] = ([self._key], [permit.token])
+        arguments: tuple[list[str], list[str]] = ([self._key], [permit.token, reason])
         if has_failed:
             open_ms = self._said(lambda: self._fail(*arguments))
             if open_ms:
@@ -160,13 +165,14 @@ class CircuitBreaker:
         Raises:
             RedisError: Redis does not answer.
         """
-        said = cast(list[int], self._state([self._key])) if self._redis is not None else []
+        said = cast(list[Any], self._state([self._key])) if self._redis is not None else []
         if not said:
             return Circuit("closed")
-        left_ms, since_ms, is_tried = said
+        left_ms, since_ms, is_tried, reason = said
         is_open = left_ms > 0 and not is_tried
         since = datetime.fromtimestamp(since_ms / 1000, UTC)
-        return Circuit("open" if is_open else "half_open", since, max(0, left_ms) / 1000)
+        state: Literal["open", "half_open"] = "open" if is_open else "half_open"
+        return Circuit(state, since, max(0, left_ms) / 1000, reason.decode())
 
     def _said(self, ask: Callable[[], Any]) -> Any:
         try:

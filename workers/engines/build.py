@@ -7,10 +7,14 @@ from workers.model import EmbeddingModel
 from workers.ports import Encoder, Reranker
 
 if TYPE_CHECKING:
+    from redis import Redis
+
+    from workers.engines.breaker import Circuit
     from workers.engines.encoders import EmbeddedEncoder
+    from workers.engines.http_reranker import Api, Scale
     from workers.engines.query_cache import CachedEncoder
 
-CACHE_TIMEOUT_S = 0.25  # of one call to Redis; past it a question is encoded instead
+CACHE_TIMEOUT_S = 0.25  # of one call to Redis; past it a query goes on without
 
 
 def build_encoder(
@@ -20,36 +24,50 @@ def build_encoder(
     model: str,
     dimension: int,
     has_tokens: bool = True,
+    batch: int = 32,
+    max_tokens: int = 512,
+    concurrency: int = 8,
+    client: "Redis | None" = None,
 ) -> Encoder:
     """The embedded model if `url` is None, else a client of that server.
 
-    has_tokens: with a server, also load the embedded model for the token vectors of the embedded
-    reranker.
+    has_tokens: also make the token vectors of the embedded reranker, always by the embedded model.
+    The others are those of `HttpEmbedder`.
 
     Raises:
         ModelMismatch: a model file is missing or not the pinned one.
     """
     if url is None:
-        return build_embedded_encoder()
+        return build_embedded_encoder(has_tokens=has_tokens)
     from workers.engines.encoders import HttpEncoder
     from workers.engines.http_embedder import HttpEmbedder
 
-    embedder = HttpEmbedder(url, api_key, model, dimension)
+    embedder = HttpEmbedder(
+        url,
+        api_key,
+        model,
+        dimension,
+        batch=batch,
+        max_tokens=max_tokens,
+        concurrency=concurrency,
+        client=client,
+    )
     return HttpEncoder(embedder, build_embedded_encoder() if has_tokens else None)
 
 
 def embedding_identity(
-    *, url: str | None, model: str, dimension: int
-) -> tuple[EmbeddingModel, str]:
+    *, url: str | None, model: str, dimension: int, has_tokens: bool = True
+) -> tuple[EmbeddingModel, str | None]:
     """What `build_encoder` would make vectors and token vectors with, without loading it."""
     from workers.engines.minilm import MODEL
     from workers.engines.projection import TOKEN_MODEL
 
-    return (MODEL if url is None else EmbeddingModel(model, None, dimension)), TOKEN_MODEL
+    token_model = TOKEN_MODEL if has_tokens else None
+    return (MODEL if url is None else EmbeddingModel(model, None, dimension)), token_model
 
 
-def build_embedded_encoder() -> "EmbeddedEncoder":
-    """The embedded model with its token projection.
+def build_embedded_encoder(has_tokens: bool = True) -> "EmbeddedEncoder":
+    """The embedded model, with its token projection if token vectors are wanted.
 
     Raises:
         ModelMismatch: a model file is missing or not the pinned one.
@@ -60,6 +78,8 @@ def build_embedded_encoder() -> "EmbeddedEncoder":
     from workers.engines.projection import load_projection
 
     minilm = MiniLM()
+    if not has_tokens:
+        return EmbeddedEncoder(minilm, None)
     return EmbeddedEncoder(minilm, Compressor(load_projection(), stop_ids(minilm)))
 
 
@@ -67,26 +87,85 @@ def build_cached_encoder(
     encoder: Encoder, *, redis_url: str | None, entries: int, lifetime_s: int
 ) -> "CachedEncoder":
     """The encoder with its memory of questions. redis_url None: in this process only."""
+    from workers.engines.query_cache import CachedEncoder
+
+    client = build_client(redis_url) if redis_url else None
+    return CachedEncoder(encoder, client, entries=entries, lifetime_s=lifetime_s)
+
+
+def build_client(redis_url: str) -> "Redis":
+    """A client of Redis for what a query can do without: it gives up soon, and never retries."""
     from redis import Redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
-    from workers.engines.query_cache import CachedEncoder
-
-    client = redis_url and Redis.from_url(
+    return Redis.from_url(
         redis_url,
         socket_timeout=CACHE_TIMEOUT_S,
         socket_connect_timeout=CACHE_TIMEOUT_S,
         retry=Retry(NoBackoff(), 0),
     )
-    return CachedEncoder(encoder, client or None, entries=entries, lifetime_s=lifetime_s)
 
 
-def build_reranker(depth: int = 100) -> Reranker:
-    """The embedded reranker. It needs no model of its own: encodings carry what it compares."""
-    from workers.engines.late_interaction import LateInteraction
+def build_reranker(
+    depth: int = 100,
+    *,
+    url: str | None = None,
+    api_key: str | None = None,
+    model: str = "",
+    api: "Api" = "tei",
+    scale: "Scale" = "sigmoid",
+    batch: int = 32,
+    max_tokens: int = 512,
+    concurrency: int = 4,
+    client: "Redis | None" = None,
+) -> Reranker:
+    """The embedded reranker if `url` is None, else a client of that server.
 
-    return LateInteraction(depth)
+    The embedded one needs no model of its own: encodings carry what it compares.
+
+    depth: candidates to score per project, at most; 0: none. The others are those of
+    `HttpReranker`.
+    """
+    if url is None:
+        from workers.engines.late_interaction import LateInteraction
+
+        return LateInteraction(depth)
+    from workers.engines.http_reranker import HttpReranker
+
+    return HttpReranker(
+        url,
+        api_key,
+        model,
+        api=api,
+        scale=scale,
+        depth=depth,
+        batch=batch,
+        max_tokens=max_tokens,
+        concurrency=concurrency,
+        client=client,
+    )
+
+
+def find_circuits(
+    client: "Redis", *, embedding_url: str | None, rerank_url: str | None, rerank_api: "Api"
+) -> "dict[str, Circuit]":
+    """The circuits of the model servers that are configured, as all workers share them.
+
+    Raises:
+        RedisError: Redis does not answer.
+    """
+    from workers.engines import http_embedder, http_reranker
+    from workers.engines.http_calls import circuit_of
+
+    circuits = {}
+    if embedding_url is not None:
+        endpoint = http_embedder.endpoint_of(embedding_url)
+        circuits["embedder"] = circuit_of(client, "embedding", endpoint)
+    if rerank_url is not None:
+        endpoint = http_reranker.endpoint_of(rerank_url, rerank_api)
+        circuits["reranker"] = circuit_of(client, "rerank", endpoint)
+    return circuits
 
 
 def embedded_files() -> list[tuple[str, str, Path]]:

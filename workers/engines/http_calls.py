@@ -158,15 +158,16 @@ class ModelServer:
                 permit.retry_after_s,
             )
         is_fault: bool | None = None
+        reason = ""
         try:
             attempts = self._retrying(deadline, permit)
             result: T = attempts(self._attempt, body, deadline, read)
             is_fault = False
         except CallFailed as error:
-            is_fault = error.is_fault
+            is_fault, reason = error.is_fault, str(error)
             raise
         finally:
-            self._breaker.settle(permit, is_fault)
+            self._breaker.settle(permit, is_fault, reason)
         return result
 
     def failed(self, kind: type[E], what: str, retry_after_s: float | None = None) -> E:
