@@ -1,7 +1,7 @@
 """Composition root of the front door, and what the command line does on the database directly."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from celery import Celery
+from redis import Redis
 
 from app.dispatch import Dispatcher
 from app.service import Service
@@ -46,6 +47,8 @@ __all__ = ["check_database", "check_redis", "migrate"]
 _CANARY_LIFETIME_S = 60
 
 State = Literal["ok", "degraded", "failed"]
+FindCircuits = Callable[[Redis], "dict[str, Circuit]"]
+"""The circuits of the model servers that workers call: `embedder`, `reranker`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class FrontDoor:
     database_url: str
     redis_url: str
     max_body_bytes: int
-    model_servers: dict[str, Any]  # those that workers call; arguments of `find_circuits`
+    find_circuits: FindCircuits = lambda _: {}
 
 
 def build_front_door(settings: Settings) -> FrontDoor:
@@ -85,11 +88,12 @@ def build_front_door(settings: Settings) -> FrontDoor:
         database_url=database_url,
         redis_url=redis_url,
         max_body_bytes=int(settings.ingest_max_mb * 1_000_000),
-        model_servers={
-            "embedding_url": settings.embedding_url,
-            "rerank_url": settings.rerank_url,
-            "rerank_api": settings.rerank_api,
-        },
+        find_circuits=partial(
+            find_circuits,
+            embedding_url=settings.embedding_url,
+            rerank_url=settings.rerank_url,
+            rerank_api=settings.rerank_api,
+        ),
     )
 
 
@@ -123,7 +127,7 @@ def check_dependencies(front: FrontDoor) -> dict[str, tuple[State, str]]:
 
 def _model_servers(front: FrontDoor) -> dict[str, tuple[State, str]]:
     with reachable(), connect(front.redis_url) as client:
-        circuits = find_circuits(client, **front.model_servers)
+        circuits = front.find_circuits(client)
     return {name: _circuit_state(name, circuit) for name, circuit in circuits.items()}
 
 
