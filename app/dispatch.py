@@ -29,34 +29,36 @@ class Dispatcher:
     Every method raises QueueUnavailable, at once, when the broker does not take it.
     """
 
-    def __init__(self, celery: Celery) -> None:
+    def __init__(self, celery: Celery, tasks_per_query: int = 16) -> None:
         self._celery = celery
+        self._tasks_per_query = tasks_per_query
 
     def search_one(self, query_id: str, query: Query, project: ProjectName, left_s: float) -> None:
         """Send one project's search, which finalizes the query by itself."""
-        message = _message(query_id, query, project, left_s, is_federated=False)
+        message = _message(query_id, query, [project], left_s, is_federated=False)
         with self._publishing() as producer:
             self._send(SEARCH_PROJECT, [message], producer, queue=QUERY_QUEUE, expires=left_s)
 
     def search_all(
         self, query_id: str, query: Query, projects: Sequence[ProjectName], left_s: float
     ) -> None:
-        """Send a chord: one search per project, and the merge as its callback.
+        """Send a chord: the searches, one project or pack of projects each, and the merge.
 
         The header messages carry the chord themselves. Celery 5.7.0's `chord()` registers every
         header's result in the dispatching process and never lets go of it, which in a long-lived
         process is a leak of one subscription per message.
         """
         group_id = uuid4().hex
+        packs = pack(projects, self._tasks_per_query)
         callback = self._celery.signature(
             MERGE_RESULTS, [query_id], task_id=uuid4().hex, queue=MERGE_QUEUE, ignore_result=True
         )
-        callback["chord_size"] = len(projects)
+        callback["chord_size"] = len(packs)
         with self._publishing() as producer:
             # Semi-private: what `chord()` itself calls to tell the backend how many parts to count.
-            self._celery.backend.set_chord_size(group_id, len(projects))
-            for index, project in enumerate(projects):
-                message = _message(query_id, query, project, left_s, is_federated=True)
+            self._celery.backend.set_chord_size(group_id, len(packs))
+            for index, packed in enumerate(packs):
+                message = _message(query_id, query, packed, left_s, is_federated=True)
                 self._send(
                     SEARCH_PROJECT,
                     [message],
@@ -90,13 +92,23 @@ class Dispatcher:
             ) from error
 
 
+def pack(projects: Sequence[ProjectName], most: int) -> list[list[ProjectName]]:
+    """The projects in at most `most` packs of nearly equal size: one each while that is enough."""
+    count = min(most, len(projects))
+    return [list(projects[index::count]) for index in range(count)]
+
+
 def _message(
-    query_id: str, query: Query, project: ProjectName, left_s: float, is_federated: bool
+    query_id: str,
+    query: Query,
+    projects: Sequence[ProjectName],
+    left_s: float,
+    is_federated: bool,
 ) -> SearchMessage:
     now = time.time()
     return {
         "query_id": query_id,
-        "project": project,
+        "projects": list(projects),
         "text": query.text,
         "levels": [level.value for level in query.levels],
         "limit": query.limit,

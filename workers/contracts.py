@@ -22,10 +22,10 @@ PREFIX = "poimen"
 
 
 class SearchMessage(TypedDict):
-    """One project's part of a query. Instants are seconds since the epoch, UTC."""
+    """One task's part of a query. Instants are seconds since the epoch, UTC."""
 
     query_id: str
-    project: ProjectName
+    projects: list[ProjectName]
     text: str
     levels: list[str]
     limit: int

@@ -212,3 +212,24 @@ def test_the_same_question_gives_the_same_bytes_twice(service: Service) -> None:
     first, second = (service.ask("how do we cache things?", limit=50)["results"] for _ in "12")
 
     assert first == second
+
+
+def test_many_projects_share_sixteen_tasks_and_a_slow_one_starves_none(
+    empty_service: Service,
+) -> None:
+    names = [f"many-{n:02d}" for n in range(40)]
+    turn = {"level": "L0", "kind": "turn", "source": "pi:s", "text": "Bodies over 10 KB fail."}
+    nodes = [turn | {"project": name} for name in names]
+    assert empty_service.ingest(nodes)["status"] == "completed"
+
+    with slow_projects(empty_service, {"many-03": 10, "many-21": 1}):
+        answer = empty_service.ask(QUESTION, level="L0", timeout_seconds=3, limit=50)
+
+    outcomes = answer["federation"]["projects"]
+    assert len({outcome["task_id"] for outcome in outcomes if outcome["task_id"]}) == 16
+    assert answer["projects_searched"] == [name for name in names if name != "many-03"]
+    assert answer["warnings"] == ["project 'many-03' timed out"]
+    assert answer["federation"]["finalized_by"] == "callback"
+    assert {(o["plan"], o["requested"], o["got"]) for o in outcomes if o["plan"]} == {
+        ("exact", 500, 1)
+    }

@@ -21,7 +21,7 @@ from workers.contracts import (
 )
 from workers.deadline import Deadline
 from workers.errors import InternalError, PoimenError, QueueUnavailable
-from workers.model import Level, Outcome, Query, Status
+from workers.model import Level, Outcome, ProjectName, Query, Status
 from workers.pipeline.answer import answer
 from workers.pipeline.merge import finalize
 from workers.store.query_runs import Recorded
@@ -31,43 +31,55 @@ log = structlog.get_logger(__name__)
 
 @shared_task(name=SEARCH_PROJECT, bind=True, acks_late=True)
 def search_project(task: Any, message: SearchMessage) -> None:
-    """Search one project and record its outcome. Never raises: that would end the whole chord.
+    """Search the projects of a message, nearly always one, and record each outcome at once.
 
-    A single project's task also finalizes its query; a federated query is finalized by the chord's
-    callback.
+    Never raises: that would end the whole chord. A query of a single project is also finalized
+    here; a federated one is finalized by the chord's callback.
     """
-    received_at = time.time()
-    outcome = replace(
-        _search(message),
-        task_id=task.request.id,
-        pid=os.getpid(),
-        host=socket.gethostname(),
-        started_at=datetime.fromtimestamp(received_at, UTC),
-        took_ms=(time.time() - received_at) * 1000,
-        queue_ms=max(0.0, received_at - message["sent_at"]) * 1000,
+    query = Query(
+        text=message["text"],
+        levels=tuple(Level(level) for level in message["levels"]),
+        limit=message["limit"],
+        is_explained=message["is_explained"],
     )
-    try:
-        recorded = wiring.runs().record(message["query_id"], outcome)
-        if recorded is Recorded.TOO_LATE:
-            log.warning("late_outcome_dropped", project=message["project"])
-        if not message["is_federated"]:
+    deadline = Deadline.at(message["deadline_at"])
+    task_id = task.request.id  # read here: a lane's thread has no current request
+
+    def search(project: ProjectName) -> None:
+        started_at = time.time()
+        outcome = replace(
+            _search(query, project, deadline),
+            task_id=task_id,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            started_at=datetime.fromtimestamp(started_at, UTC),
+            took_ms=(time.time() - started_at) * 1000,
+            queue_ms=max(0.0, started_at - message["sent_at"]) * 1000,
+        )
+        _record(message["query_id"], outcome)
+
+    wiring.lanes().run(message["projects"], search)
+    if not message["is_federated"]:
+        try:
             finalize(wiring.runs(), message["query_id"], "task")
+        except QueueUnavailable as error:
+            log.error("finalize_failed", reason=str(error))
+
+
+def _record(query_id: str, outcome: Outcome) -> None:
+    try:
+        recorded = wiring.runs().record(query_id, outcome)
     except QueueUnavailable as error:
         # Nobody can be told; whoever waits ends the query at its deadline.
-        log.error("outcome_lost", project=message["project"], reason=str(error))
+        log.error("outcome_lost", project=outcome.project, reason=str(error))
+        return
+    if recorded is Recorded.TOO_LATE:
+        log.warning("late_outcome_dropped", project=outcome.project)
 
 
-def _search(message: SearchMessage) -> Outcome:
-    project = message["project"]
-    deadline = Deadline.at(message["deadline_at"])
+def _search(query: Query, project: ProjectName, deadline: Deadline) -> Outcome:
     try:
         search = wiring.search()
-        query = Query(
-            text=message["text"],
-            levels=tuple(Level(level) for level in message["levels"]),
-            limit=message["limit"],
-            is_explained=message["is_explained"],
-        )
         return answer(
             query,
             project,
