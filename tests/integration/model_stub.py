@@ -36,6 +36,7 @@ class ModelStub(ThreadingHTTPServer):
         self.requests: list[dict[str, Any]] = []
         self.connections: set[int] = set()
         self.most_at_once = 0
+        self.arrived = threading.Event()  # a request, at least one
         self._at_once = 0
         self._lock = threading.Lock()
         self._free = threading.Event()
@@ -69,6 +70,7 @@ class ModelStub(ThreadingHTTPServer):
             self.requests.append({"path": path, **body})
             self.connections.add(port)
             self._at_once += 1
+            self.arrived.set()
             self.most_at_once = max(self.most_at_once, self._at_once)
         try:
             self._free.wait(30)
@@ -81,6 +83,7 @@ class ModelStub(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: ModelStub
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -1,7 +1,7 @@
 """Calls to a model server: bounded in time, repeated where that helps, and given up where not."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from email.utils import formatdate
 from typing import Any
 
@@ -346,7 +346,7 @@ def test_without_a_slot_in_time_the_server_is_not_asked(
     server = server_of(stub, clock, redis, concurrency=1)
     with stub.held():
         threading.Thread(target=lambda: call(server, Deadline.after(30)), daemon=True).start()
-        wait_until(lambda: len(stub.requests) == 1)
+        stub.arrived.wait(30)
 
         error = failed(server, Deadline.after(0.1), NoSlot)
 
@@ -369,14 +369,6 @@ def test_a_call_that_was_given_up_keeps_its_slot_until_the_server_is_done(
     failed_late.set()
 
     assert call(server, Deadline.after(30)) == "good"
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    for _ in range(1500):
-        if is_so():
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError("it never came to be")
 
 
 def test_without_redis_calls_are_made_and_the_log_says_so(

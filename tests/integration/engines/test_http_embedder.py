@@ -1,3 +1,4 @@
+import base64
 import json
 import sys
 import threading
@@ -13,7 +14,8 @@ from workers.deadline import Deadline
 from workers.engines.build import build_encoder
 from workers.engines.encoders import HttpEncoder
 from workers.engines.http_embedder import HttpEmbedder
-from workers.errors import EmbeddingServiceUnavailable
+from workers.errors import EmbeddingServiceUnavailable, ModelMismatch
+from workers.model import Refused
 
 KEY = "sk-not-to-be-shown"
 TEXT = "why does the pod restart"
@@ -41,6 +43,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer: Answer = honest
+        self.headers: dict[str, str] = {}
         self.requests: list[dict[str, Any]] = []
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -55,6 +58,7 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -64,6 +68,8 @@ class Handler(BaseHTTPRequestHandler):
         status, content = self.server.answer(body["input"])
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         if status == 302:
             self.send_header("Location", "/v1/embeddings")
         self.end_headers()
@@ -236,6 +242,123 @@ def test_a_server_that_is_not_there_names_the_setting(server: Server) -> None:
 
     assert f"127.0.0.1:{gone.server_port}" in str(caught.value)
     assert "hidden" not in str(caught.value)
+
+
+def test_vectors_in_base64_are_the_same_as_in_a_list(server: Server) -> None:
+    packed = base64.b64encode(np.array([0.25, -0.5, 0.125], "<f4").tobytes()).decode()
+    found = []
+    for vector in (packed, [0.25, -0.5, 0.125]):
+        server.answer = lambda texts, vector=vector: as_body([vector])
+        found.append(embedder(server.url).embed_query(TEXT, soon()))
+
+    assert found[0].tolist() == found[1].tolist()
+
+
+def test_half_a_vector_in_base64_is_refused(server: Server) -> None:
+    packed = base64.b64encode(b"\0\0\x80>\0\0").decode()
+
+    assert "vectors of numbers" in failure(server, lambda texts: as_body([packed]))
+
+
+def test_large_numbers_are_a_direction_too(server: Server) -> None:
+    server.answer = lambda texts: as_body([[1e300, 0.0, 1e300]])
+
+    vector = embedder(server.url).embed_query(TEXT, soon())
+
+    assert vector == pytest.approx([0.5**0.5, 0, 0.5**0.5])
+
+
+def test_a_blank_text_is_never_sent(server: Server) -> None:
+    first, blank, last = embedder(server.url).embed_passages(["a", " \n\t", "b"])
+
+    assert [request["input"] for request in server.requests] == [["a", "b"]]
+    assert isinstance(blank, Refused)
+    assert not isinstance(first, Refused)
+    assert not isinstance(last, Refused)
+    with pytest.raises(EmbeddingServiceUnavailable, match="blank"):
+        embedder(server.url).embed_query(" ", soon())
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ([float("nan"), 1.0, 1.0], "NaN"),
+        ([None, 1.0, 1.0], "NaN"),
+        ([0.0, 0.0, 0.0], "zero"),
+        ([1.0, 2.0], "dimension 2, the store has 3"),
+    ],
+)
+def test_a_text_with_a_bad_vector_is_refused_and_its_neighbours_are_not(
+    server: Server, bad: list[float], reason: str
+) -> None:
+    server.answer = lambda texts: as_body([bad if "odd" in t else vector_of(t) for t in texts])
+
+    found = embedder(server.url).embed_passages(["a", "odd", "b"])
+
+    assert [isinstance(one, Refused) for one in found] == [False, True, False]
+    assert isinstance(found[1], Refused)
+    assert reason in found[1].reason
+
+
+def test_a_bad_vector_is_asked_for_once_more_alone(server: Server) -> None:
+    def overflowing(texts: list[str]) -> tuple[int, bytes]:
+        return as_body([[float("nan")] * 3 if len(texts) > 1 else vector_of(t) for t in texts])
+
+    server.answer = overflowing
+    found = embedder(server.url).embed_passages(["a", "bb"])
+
+    assert not any(isinstance(one, Refused) for one in found)
+    assert [request["input"] for request in server.requests] == [["a", "bb"], ["a"], ["bb"]]
+
+
+def test_a_model_of_another_dimension_is_no_matter_of_single_texts(server: Server) -> None:
+    server.answer = lambda texts: as_body([[1.0, 2.0]] * len(texts))
+
+    with pytest.raises(ModelMismatch, match="dimension 2, the store has 3"):
+        embedder(server.url).embed_passages(["a", "b"])
+    with pytest.raises(ModelMismatch, match="POIMEN_EMBEDDING_DIMENSION"):
+        embedder(server.url).warm_up()
+
+
+@pytest.mark.parametrize("most", [8, 1])
+@pytest.mark.parametrize("status", [413, 422])
+def test_a_server_that_takes_fewer_texts_gets_fewer(server: Server, most: int, status: int) -> None:
+    server.answer = lambda texts: honest(texts) if len(texts) <= most else (status, b"{}")
+    one = embedder(server.url)
+
+    found = one.embed_passages([f"section {n}" for n in range(60)])
+    server.requests.clear()
+    one.embed_passages([f"section {n}" for n in range(60)])
+
+    assert not any(isinstance(vector, Refused) for vector in found)
+    assert {len(request["input"]) for request in server.requests} <= {most, 60 % most}
+
+
+def test_a_text_beyond_the_model_s_tokens_is_cut_until_it_is_taken(server: Server) -> None:
+    def strict(texts: list[str]) -> tuple[int, bytes]:
+        # Two characters a token, as code has.
+        return honest(texts) if all(len(text) <= 1024 for text in texts) else (413, b"{}")
+
+    server.answer = strict
+    trace = "at org.example.Frame.call(Frame.java:17)\n" * 500
+
+    (vector,) = embedder(server.url).embed_passages([trace])
+
+    assert not isinstance(vector, Refused)
+    sent = [request["input"][0] for request in server.requests]
+    assert [len(text) for text in sent] == [2048, 1024]
+    assert trace.startswith(sent[-1])
+
+
+def test_a_limit_that_outlasts_a_request_says_when_to_come_back(server: Server) -> None:
+    server.headers = {"Retry-After": "3600"}
+    server.answer = lambda texts: (429, b"")
+
+    with pytest.raises(EmbeddingServiceUnavailable, match="3600 s") as caught:
+        embedder(server.url).embed_passages(["a"])
+
+    assert caught.value.retry_after_s == 3600
+    assert len(server.requests) == 1
 
 
 def test_a_silent_server_is_given_up_at_the_deadline(server: Server) -> None:
