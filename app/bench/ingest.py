@@ -74,7 +74,7 @@ def run(
             rest = figures["vectors_cpu_ms_per_node"] - tokens_ms
             figures["vectors_cpu_ms_per_node_without_tokens"] = rest
             rounds.append(figures)
-            peak = max(peak, bench.meter.rss_mb())
+            peak = max(peak, bench.meter.memory_mb())
         described = watch.describe()
     report = {"bench": "ingest", **described, "seed": options.seed, "rounds": len(rounds)}
     sizes = {"projects": options.projects, "nodes": Size.of(options.nodes).nodes}

@@ -176,7 +176,7 @@ def _measure(
                 break
             _round(bench, number, gathered)
             if servers is service:
-                gathered.peak_rss_mb = max(gathered.peak_rss_mb, meter.rss_mb())
+                gathered.peak_rss_mb = max(gathered.peak_rss_mb, meter.memory_mb())
 
 
 def _warm_up(bench: Bench) -> None:

@@ -37,12 +37,17 @@ class Writer:
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)  # noqa: S311 - no secret
         self._phrases = phrases()
+        self._asked: set[str] = set()
 
     def passage(self) -> str:
         return self._text(*PASSAGE_WORDS).capitalize() + "."
 
     def question(self) -> str:
-        return self._text(*QUESTION_WORDS) + "?"
+        """A question that this writer has not asked before: nobody can have remembered it."""
+        while (text := self._text(*QUESTION_WORDS) + "?") in self._asked:
+            continue
+        self._asked.add(text)
+        return text
 
     def choose(self, names: list[str], count: int) -> list[str]:
         """Some of these, each at most once."""
