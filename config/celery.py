@@ -51,13 +51,22 @@ def celery_options(url: str) -> dict[str, Any]:
     }
 
 
-def beat_schedule(redispatch_task: str, queue: str) -> dict[str, Any]:
-    """What runs on its own: every 5 s, accepted work that the broker lost is sent again."""
+def beat_schedule(redispatch_task: str, index_task: str, queue: str) -> dict[str, Any]:
+    """What runs on its own.
+
+    Every 5 s, accepted work that the broker lost is sent again; every 15 s, projects that have
+    outgrown exact recall get their index. A queue that nobody reads must not fill up with these, so
+    they expire.
+    """
     return {
         "redispatch-ingest": {
             "task": redispatch_task,
             "schedule": 5.0,
-            # A queue nobody reads must not fill up with these.
             "options": {"queue": queue, "expires": 5.0},
-        }
+        },
+        "index-large-projects": {
+            "task": index_task,
+            "schedule": 15.0,
+            "options": {"queue": queue, "expires": 15.0},
+        },
     }

@@ -5,8 +5,18 @@ import stat
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, SecretStr
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from config.checks import (
+    DatabaseAddress,
+    Folder,
+    Key,
+    RedisAddress,
+    UpperCase,
+    WebAddress,
+    folder,
+)
 
 APP = "poimen-memory"
 
@@ -18,7 +28,7 @@ def default_data_dir() -> Path:
     closed home directory (root's usually is) therefore gives way to /var/lib.
     """
     base = os.environ.get("XDG_DATA_HOME")
-    home = Path(base) if base else Path.home() / ".local" / "share"
+    home = folder(Path(base)) if base else Path.home() / ".local" / "share"
     if os.geteuid() == 0 and not _others_may_enter(home):
         return Path("/var/lib") / APP
     return home / APP
@@ -32,19 +42,24 @@ def _others_may_enter(path: Path) -> bool:
 class Settings(BaseSettings):
     """Everything an operator may change. Each field is read from POIMEN_<FIELD>."""
 
-    model_config = SettingsConfigDict(env_prefix="POIMEN_", frozen=True, env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix="POIMEN_",
+        frozen=True,
+        env_ignore_empty=True,
+        hide_input_in_errors=True,  # an error's text may end in a log, and the value be a secret
+    )
 
-    data_dir: Path = Field(
+    data_dir: Folder = Field(
         default_factory=default_data_dir, description="state of the embedded stack"
     )
-    database_url: SecretStr | None = Field(
+    database_url: DatabaseAddress | None = Field(
         None, description="PostgreSQL >= 15 with pgvector >= 0.8.4; unset: the embedded one"
     )
-    redis_url: SecretStr | None = Field(
+    redis_url: RedisAddress | None = Field(
         None, description="Redis >= 6.2 or Valkey; unset: the embedded one"
     )
-    url: str | None = Field(None, description="where the command line finds the service")
-    api_key: SecretStr | None = Field(None, description="the key the command line presents")
+    url: WebAddress | None = Field(None, description="where the command line finds the service")
+    api_key: Key | None = Field(None, description="the key the command line presents")
     host: str = Field("127.0.0.1", description="address the web server listens on")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(
         0, description="port the web server listens on; 0: a free one"
@@ -64,14 +79,17 @@ class Settings(BaseSettings):
     database_connections: PositiveInt = Field(
         16, description="most database connections of one process"
     )
+    exact_rows: PositiveInt = Field(
+        20_000, description="nodes on the asked levels up to which recall compares with every one"
+    )
     rerank_depth: NonNegativeInt = Field(
         100, description="candidates reranked per project; 0: none"
     )
-    embedding_url: str | None = Field(
+    embedding_url: WebAddress | None = Field(
         None,
         description="OpenAI-compatible server, for example http://gpu:8080; unset: embedded MiniLM",
     )
-    embedding_api_key: SecretStr | None = Field(None, description="bearer token for that server")
+    embedding_api_key: Key | None = Field(None, description="bearer token for that server")
     embedding_model: str = Field(
         "nomic-ai/nomic-embed-text-v2-moe", description="model asked of that server"
     )
@@ -91,14 +109,14 @@ class Settings(BaseSettings):
     embedding_cache_s: PositiveInt = Field(
         3600, description="seconds a query encoding is kept in Redis"
     )
-    rerank_url: str | None = Field(
+    rerank_url: WebAddress | None = Field(
         None,
         description="rerank server, for example http://gpu:8081; unset: embedded late interaction",
     )
     rerank_api: Literal["tei", "cohere"] = Field(
         "tei", description="what that server speaks: tei (/rerank) or cohere (/v1/rerank)"
     )
-    rerank_api_key: SecretStr | None = Field(None, description="bearer token for that server")
+    rerank_api_key: Key | None = Field(None, description="bearer token for that server")
     rerank_model: str = Field("BAAI/bge-reranker-base", description="model asked of that server")
     rerank_scale: Literal["sigmoid", "logit", "percent"] = Field(
         "sigmoid",
@@ -115,4 +133,6 @@ class Settings(BaseSettings):
     )
     ingest_attempts: PositiveInt = Field(5, description="attempts before an ingest job is failed")
     ingest_max_mb: PositiveFloat = Field(64.0, description="largest accepted request body, in MB")
-    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], UpperCase] = Field(
+        "INFO", description="DEBUG, INFO, WARNING or ERROR"
+    )

@@ -3,6 +3,7 @@
 Built in the process that uses it: neither connections nor model sessions survive a fork.
 """
 
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +30,7 @@ from workers.store.nodes import use_model
 from workers.store.query_runs import QueryRuns
 from workers.store.redis import connect
 from workers.store.search import ProjectSearch
+from workers.store.vector_indexes import IndexedProjects, VectorIndexes
 from workers.tasks.lanes import Lanes
 
 
@@ -40,9 +42,18 @@ class Search:
     reranker: Reranker
     database: Database
     model: int
+    indexed: IndexedProjects
+    exact_rows: int
 
     def nodes_of(self, project: ProjectName) -> ProjectSearch:
-        return ProjectSearch(self.database, project, self.model, self.encoder.token_model)
+        return ProjectSearch(
+            self.database,
+            project,
+            self.model,
+            self.encoder.token_model,
+            self.indexed,
+            self.exact_rows,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +180,23 @@ def search() -> Search:
         entries=settings().embedding_cache_entries,
         lifetime_s=settings().embedding_cache_s,
     )
+    model = use_model(database(), encoder.model, encoder.token_model)
     return Search(
         encoder=cached,
         reranker=_reranker(),
         database=database(),
-        model=use_model(database(), encoder.model, encoder.token_model),
+        model=model,
+        indexed=IndexedProjects(database(), model, time.monotonic),
+        exact_rows=settings().exact_rows,
     )
+
+
+@cache
+def vector_indexes() -> VectorIndexes:
+    """For upkeep, which has no model loaded and needs only to know which one it is."""
+    model, token_model = embedding_identity(**_embedding_options())
+    number = use_model(database(), model, token_model)
+    return VectorIndexes(database(), number, model.dimension)
 
 
 @cache

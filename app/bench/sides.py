@@ -1,6 +1,7 @@
 """The two sides of a comparison: the service over HTTP, and the same work by direct calls."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from app.bench.errors import BenchError
 from app.bench.scratch import client_of
 from app.client import Client
 from app.local.stack import StackInfo
+from config.settings import Settings
 from workers.deadline import Deadline
 from workers.engines.build import build_embedded_encoder, build_reranker
 from workers.model import Encoding, Frozen, Outcome, Query, Status
@@ -18,6 +20,7 @@ from workers.pipeline.merge import merge_outcomes
 from workers.store.database import Database
 from workers.store.nodes import use_model
 from workers.store.search import ProjectSearch
+from workers.store.vector_indexes import IndexedProjects
 
 TIMEOUT_S = 30
 CONNECTIONS = 8
@@ -71,6 +74,8 @@ class Direct:
         self._encoder = build_embedded_encoder()
         self._reranker = build_reranker()
         self._model = use_model(self._database, self._encoder.model, self._encoder.token_model)
+        self._exact_rows = Settings().exact_rows
+        self._indexed = IndexedProjects(self._database, self._model, time.monotonic)
         self.rerank_depth = rerank_depth
 
     def close(self) -> None:
@@ -112,7 +117,14 @@ class Direct:
             query,
             project,
             lambda _text, _deadline: (encoding, "given"),
-            ProjectSearch(self._database, project, self._model, self._encoder.token_model),
+            ProjectSearch(
+                self._database,
+                project,
+                self._model,
+                self._encoder.token_model,
+                self._indexed,
+                self._exact_rows,
+            ),
             self._reranker,
             depth,
             Deadline.after(TIMEOUT_S),

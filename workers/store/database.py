@@ -4,7 +4,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from pgvector.psycopg import register_vector
@@ -19,8 +19,16 @@ MIN_SERVER = 150000
 MIN_PGVECTOR = (0, 8, 4)
 _CONNECT_TIMEOUT_S = 5.0
 
-Statement = tuple[str, Mapping[str, Any]]
 Rows = list[dict[str, Any]]
+
+
+class Statement(NamedTuple):
+    """One statement of a read."""
+
+    query: str
+    arguments: Mapping[str, Any]
+    # Partial indexes need it: only with its values at hand does the planner see that one applies.
+    is_planned_anew: bool = False
 
 
 class Database:
@@ -92,6 +100,31 @@ class Database:
         except (PoolTimeout, psycopg.OperationalError) as error:
             raise _unavailable(error) from error
 
+    @contextmanager
+    def alone(self, lock: int) -> Iterator[Connection[dict[str, Any]] | None]:
+        """A connection without a transaction, for the one holder of an advisory lock.
+
+        None if another session holds it. Never waits for it: a waiting statement holds a snapshot,
+        for which a CREATE INDEX CONCURRENTLY of the holder would wait for ever.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        try:
+            with self._pool.connection() as connection:
+                connection.row_factory = dict_row
+                taken = connection.execute("SELECT pg_try_advisory_lock(%s) AS taken", [lock])
+                row = taken.fetchone()
+                if row is None or not row["taken"]:
+                    yield None
+                    return
+                try:
+                    yield connection
+                finally:
+                    connection.execute("SELECT pg_advisory_unlock(%s)", [lock])
+        except (PoolTimeout, psycopg.OperationalError) as error:
+            raise _unavailable(error) from error
+
 
 def _pipelined(
     connection: Connection[Any], statements: Sequence[Statement], seconds: float
@@ -105,9 +138,11 @@ def _pipelined(
             cursors = [
                 # Binary: token vectors and timestamps need no parsing, at half the time.
                 connection.cursor(binary=True, row_factory=dict_row).execute(
-                    query.encode(), arguments
+                    statement.query.encode(),
+                    statement.arguments,
+                    prepare=False if statement.is_planned_anew else None,
                 )
-                for query, arguments in statements
+                for statement in statements
             ]
             return [cursor.fetchall() for cursor in cursors]
     except psycopg.Error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from workers.deadline import Deadline
 from workers.model import Principal, ProjectName
-from workers.store.database import Database
+from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
 
 QUERIES = load_queries("registry.sql")
@@ -47,7 +47,7 @@ class PostgresKeys:
         key_id = rest.partition("_")[0]
         if prefix != "pmk" or not key_id.isalnum() or not key.isascii():
             return None
-        (rows,) = self._database.read([(QUERIES["find_key"], {"id": key_id})], deadline)
+        (rows,) = self._database.read([Statement(QUERIES["find_key"], {"id": key_id})], deadline)
         if not rows or not hmac.compare_digest(bytes(rows[0]["secret"]), _hash(key)):
             return None
         row = rows[0]

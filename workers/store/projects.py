@@ -5,7 +5,7 @@ from typing import Any
 
 from workers.deadline import Deadline
 from workers.model import Principal, ProjectName
-from workers.store.database import Database
+from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
 
 QUERIES = load_queries("registry.sql")
@@ -19,7 +19,7 @@ class PostgresProjects:
 
     def names(self, principal: Principal, deadline: Deadline) -> list[ProjectName]:
         arguments = {"projects": _reach(principal)}
-        (rows,) = self._database.read([(QUERIES["project_names"], arguments)], deadline)
+        (rows,) = self._database.read([Statement(QUERIES["project_names"], arguments)], deadline)
         return [row["project"] for row in rows]
 
     def list_projects(
@@ -27,7 +27,7 @@ class PostgresProjects:
     ) -> list[dict[str, Any]]:
         """Rows with project, title, roots, created_at and the node counts l0, l1, l2."""
         arguments = {"projects": [only] if only else _reach(principal)}
-        (rows,) = self._database.read([(QUERIES["list_projects"], arguments)], deadline)
+        (rows,) = self._database.read([Statement(QUERIES["list_projects"], arguments)], deadline)
         return rows
 
     def save_project(self, project: ProjectName, title: str | None, roots: Sequence[str]) -> None:

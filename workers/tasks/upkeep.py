@@ -1,12 +1,36 @@
 """What keeps the promises of a 202 when a queue forgets or a worker dies."""
 
+import time
+
 import structlog
 from celery import current_app, shared_task
 
 from workers import wiring
-from workers.contracts import INGEST_NODES, INGEST_QUEUE, REDISPATCH_INGEST
+from workers.contracts import (
+    INDEX_LARGE_PROJECTS,
+    INGEST_NODES,
+    INGEST_QUEUE,
+    REDISPATCH_INGEST,
+)
 
 log = structlog.get_logger(__name__)
+
+
+@shared_task(name=INDEX_LARGE_PROJECTS)
+def index_large_projects() -> None:
+    """Build vector indexes for projects that outgrew exact recall; drop those without a project.
+
+    One build at a time in the whole database; another worker's attempt ends at once.
+    """
+    indexes = wiring.vector_indexes()
+    for name in indexes.drop_orphans():
+        log.info("vector_index_dropped", name=name)
+    for project in indexes.projects_to_index(wiring.settings().exact_rows):
+        started_at = time.monotonic()
+        if not indexes.build(project):
+            return
+        took_s = round(time.monotonic() - started_at, 1)
+        log.info("vector_index_built", project=project, took_s=took_s)
 
 
 @shared_task(name=REDISPATCH_INGEST)

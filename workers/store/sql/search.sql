@@ -29,6 +29,37 @@ SELECT ranked.sha256, node.level, node.kind, ranked.distance,
    AND tokens.sha256 = ranked.sha256 AND ranked.rank <= %(tokens_for)s
  ORDER BY ranked.rank
 
+-- name: hnsw_settings
+-- For the rest of this transaction: let the index go on until enough rows pass the filters, within
+-- bounds, and leave the planner no way around it (exact recall needs a sort, the index does not).
+SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true),
+       set_config('hnsw.ef_search', %(ef_search)s, true),
+       set_config('hnsw.max_scan_tuples', %(max_scan_tuples)s, true),
+       set_config('hnsw.scan_mem_multiplier', '4', true),
+       set_config('enable_sort', 'off', true)
+
+-- name: recall_hnsw
+-- As recall_exact, by the project's own index. Its rows come in nearly the right order and are
+-- sorted outside. DIMENSION stands for a number: a type modifier cannot be a parameter.
+WITH nearest AS MATERIALIZED (
+    SELECT sha256, embedding::vector(DIMENSION) <=> %(query)s AS distance
+      FROM node_vector
+     WHERE project = %(project)s AND model = %(model)s AND level = ANY(%(levels)s)
+     ORDER BY embedding::vector(DIMENSION) <=> %(query)s
+     LIMIT %(depth)s
+), ranked AS (
+    SELECT sha256, distance, row_number() OVER (ORDER BY distance + 0, sha256) AS rank FROM nearest
+)
+SELECT ranked.sha256, node.level, node.kind, ranked.distance,
+       length(node.text) AS text_length, tokens.tokens,
+       CASE WHEN %(has_text)s THEN node.text END AS text
+  FROM ranked
+  JOIN memory_node AS node ON node.project = %(project)s AND node.sha256 = ranked.sha256
+  LEFT JOIN node_tokens AS tokens
+    ON tokens.project = %(project)s AND tokens.token_model = %(token_model)s
+   AND tokens.sha256 = ranked.sha256 AND ranked.rank <= %(tokens_for)s
+ ORDER BY ranked.rank
+
 -- name: load_nodes
 -- The nodes behind the best candidates, whole.
 SELECT project, sha256, level, kind, source, text, position, occurred_at, title, breadcrumb, span,
