@@ -10,7 +10,7 @@ from celery import shared_task
 
 from workers import wiring
 from workers.contracts import INGEST_NODES
-from workers.errors import EmbeddingServiceUnavailable, PoimenError
+from workers.errors import EmbeddingServiceUnavailable, ModelMismatch, PoimenError
 from workers.ingest.nodes import Refusal, read_nodes
 from workers.model import Encoding, Level, Node, ProjectName, Refused, Sha256
 from workers.store.ingest_jobs import Claim
@@ -50,6 +50,8 @@ def ingest_nodes(job_id: str) -> None:
         _ingest(work, claim)
     except ClaimLost:
         log.warning("ingest_claim_lost", job=job_id)
+    except ModelMismatch as error:  # it takes an operator, not time
+        work.jobs.finish(claim, "failed", [], error=(error.code, str(error)))
     except EmbeddingServiceUnavailable as error:
         # A server that says when to come back is not asked before; meanwhile the worker is free.
         _put_back(work, claim, error.code, str(error), error.retry_after_s or 0.0)
