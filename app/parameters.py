@@ -21,6 +21,7 @@ from werkzeug.datastructures import MultiDict
 
 from workers.errors import InvalidParameters
 from workers.model import PROJECT_NAME, Level, Query
+from workers.wording import ABSOLUTE_FOLDER, wrong
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -138,7 +139,7 @@ class ProjectParameters(BaseModel):
     title: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_no_nul)] | None = (
         None
     )
-    roots: list[Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]] = Field(
+    roots: list[Annotated[str, Field(pattern=ABSOLUTE_FOLDER, max_length=4096)]] = Field(
         default=[],
         max_length=100,
         description="absolute folders whose questions go to this project",
@@ -189,7 +190,4 @@ def _error(model: type[BaseModel], detail: Any) -> dict[str, str]:
     if detail["type"] == "extra_forbidden":
         known = difflib.get_close_matches(parameter, model.model_fields, n=1, cutoff=0.0)
         return {"parameter": parameter, "reason": f"is unknown; did you mean {known[0]}?"}
-    if detail["type"] == "missing":
-        return {"parameter": parameter, "reason": "is required"}
-    reason = str(detail["msg"]).removeprefix("Value error, ")
-    return {"parameter": parameter, "reason": reason[0].lower() + reason[1:]}
+    return {"parameter": parameter, "reason": wrong(detail)}

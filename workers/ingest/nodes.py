@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from workers.contracts import NodeBody
 from workers.model import EmbeddingModel, Level, Node, ProjectName, Sha256
+from workers.wording import wrong
 
 FindNodes = Callable[[ProjectName, Iterable[Sha256]], Mapping[Sha256, Level]]
 """Which of these sha256s a project already holds, with their levels."""
@@ -210,11 +211,9 @@ def _embedding(body: NodeBody, model: EmbeddingModel) -> tuple[float, ...] | Non
 
 def _reason(error: ValidationError) -> str:
     said = []
-    if any(detail["type"] == "model_type" for detail in error.errors()):
-        return "is not a JSON object"
-    for detail in error.errors(include_url=False, include_input=False, include_context=False):
+    for detail in error.errors(include_url=False, include_input=False):
         where = ".".join(str(part) for part in detail["loc"])
-        said.append(f"{where}: {detail['msg']}" if where else detail["msg"])
+        said.append(f"{where}: {wrong(detail)}" if where else wrong(detail))
     return "; ".join(said)
 
 

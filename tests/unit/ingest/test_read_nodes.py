@@ -341,7 +341,7 @@ def test_a_key_s_projects_bound_what_it_may_write() -> None:
         ({"title": ["t"]}, "title:"),
         ({"project": "Not A Name"}, "project:"),
         ({"project": "p\n"}, "project:"),
-        ({"occurred_at": "2026-07-21T09:52:03"}, "timezone"),
+        ({"occurred_at": "2026-07-21T09:52:03"}, "a time zone"),
         ({"occurred_at": "yesterday"}, "occurred_at:"),
         ({"occurred_at": True}, "occurred_at:"),
         ({"occurred_at": "0001-01-01T00:00:00+14:00"}, "years 1 to 9999"),
@@ -368,7 +368,7 @@ def test_what_is_no_object_is_refused(body: object) -> None:
 def test_what_is_missing_is_named() -> None:
     (reason,) = refused({"level": "L0"}).values()
 
-    assert all(f"{name}: Field required" in reason for name in ("kind", "source", "text"))
+    assert all(f"{name}: is required" in reason for name in ("kind", "source", "text"))
 
 
 @pytest.mark.parametrize(
