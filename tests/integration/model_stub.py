@@ -54,7 +54,10 @@ class ModelStub(ThreadingHTTPServer):
         try:
             yield
         finally:
-            self._free.set()
+            self.free()
+
+    def free(self) -> None:
+        self._free.set()
 
     def close(self) -> None:
         self._free.set()
