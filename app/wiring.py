@@ -128,10 +128,10 @@ def check_dependencies(front: FrontDoor) -> dict[str, tuple[State, str]]:
 def _model_servers(front: FrontDoor) -> dict[str, tuple[State, str]]:
     with reachable(), connect(front.redis_url) as client:
         circuits = front.find_circuits(client)
-    return {name: _circuit_state(name, circuit) for name, circuit in circuits.items()}
+    return {name: circuit_state(name, circuit) for name, circuit in circuits.items()}
 
 
-def _circuit_state(name: str, circuit: "Circuit") -> tuple[State, str]:
+def circuit_state(name: str, circuit: "Circuit") -> tuple[State, str]:
     """Without an embedder no question is understood; without a reranker the order is worse.
 
     One that may be tried again is not called failed: a service that gets no questions because it

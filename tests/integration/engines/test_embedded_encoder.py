@@ -257,3 +257,16 @@ def test_a_cache_without_its_redis_still_answers(encoder: EmbeddedEncoder) -> No
 
     assert origin == "miss"
     assert found.tokens == ask(encoder, POD).tokens
+
+
+def test_without_an_embedded_reranker_vectors_are_the_same_and_no_tokens_are_made(
+    encoder: EmbeddedEncoder,
+) -> None:
+    bare = build_encoder(url=None, api_key=None, model="unused", dimension=1, has_tokens=False)
+
+    question, (passage,) = bare.encode_query(POD, Deadline.after(60)), bare.encode_passages([POD])
+
+    assert (bare.model, bare.token_model) == (encoder.model, None)
+    assert isinstance(passage, Encoding)
+    assert (question.tokens, passage.tokens) == (None, None)
+    assert question.vector.tobytes() == ask(encoder, POD).vector.tobytes()

@@ -117,6 +117,7 @@ class FakeMemory:
     on_walk: Callable[[], None] = nothing
     forgotten: frozenset[str] = frozenset()  # deleted after recall saw them
     asked_depths: list[tuple[int, int]] = field(default_factory=list)
+    asked_texts: list[bool] = field(default_factory=list)
 
     def recall(
         self,
@@ -130,6 +131,7 @@ class FakeMemory:
         self.on_recall()
         in_time(deadline)
         self.asked_depths.append((depth, tokens_for))
+        self.asked_texts.append(has_text)
         asked = [name for name in self.distances if self.nodes[name].level in levels]
         nearest = sorted(asked, key=lambda name: (self.distances[name], name))[:depth]
         found = [candidate(name, self.distances[name], self.nodes[name].level) for name in nearest]

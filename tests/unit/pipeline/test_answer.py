@@ -14,7 +14,12 @@ from tests.unit.pipeline.pipeline_fakes import (
     node,
 )
 from workers.deadline import Deadline
-from workers.errors import DeadlineExceeded, EmbeddingServiceUnavailable, PoimenError
+from workers.errors import (
+    DeadlineExceeded,
+    EmbeddingServiceUnavailable,
+    NotReranked,
+    PoimenError,
+)
 from workers.model import Encoding, Level, Outcome, Query, Status
 from workers.pipeline.answer import answer
 
@@ -202,6 +207,36 @@ def test_out_of_time_while_reranking_is_a_partial_answer_with_hits(asker: Asker)
     assert outcome.reranked == 32
     assert ids(outcome.hits[32:]) == names[32:]
     assert all(hit.rerank_score is None for hit in outcome.hits[32:])
+
+
+def test_a_reranker_that_fails_makes_a_partial_answer_in_the_order_of_recall(asker: Asker) -> None:
+    def fail() -> None:
+        raise NotReranked("reranker_unavailable", "the server is down; start it.")
+
+    asker.scorer = FakeScorer(on_call=fail)
+
+    outcome = asker.ask(memory_of("a", "b"))
+
+    assert (outcome.status, outcome.reason) == (Status.PARTIAL, "reranker_unavailable")
+    assert outcome.message == "the server is down; start it."
+    assert ids(outcome.hits) == ["a", "b"]
+    assert [hit.rerank_score for hit in outcome.hits] == [None, None]
+    assert (outcome.reranked, outcome.reranker) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("needs_text", "rerank_depth", "has_text"),
+    [(True, 15, True), (False, 100, False), (True, 0, False)],
+)
+def test_texts_are_read_only_for_a_reranker_that_reads_them(
+    asker: Asker, needs_text: bool, rerank_depth: int, has_text: bool
+) -> None:
+    memory = memory_of("a")
+    asker.scorer = FakeScorer(needs_text=needs_text)
+
+    asker.ask(memory, rerank_depth)
+
+    assert memory.asked_texts == [has_text]
 
 
 def test_reranking_leaves_time_to_load_what_it_ranked(asker: Asker) -> None:

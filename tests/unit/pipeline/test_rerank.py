@@ -1,7 +1,9 @@
 """Reordering candidates: the best first, and never a shorter list."""
 
 import random
+from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +16,8 @@ from tests.unit.pipeline.pipeline_fakes import (
     ranking_of,
 )
 from workers.deadline import Deadline
+from workers.errors import DeadlineExceeded, NotReranked
+from workers.model import Candidate, Question
 from workers.pipeline.rerank import best_first, rerank
 
 LATER = Deadline.after(10.0, lambda: 0.0)
@@ -84,6 +88,53 @@ def test_equal_scores_are_ordered_by_distance_then_sha256() -> None:
     reranked = rerank(QUESTION, candidates, scorer, depth=3, deadline=LATER)
 
     assert ids(reranked.ranking) == ["z", "a", "b"]
+
+
+class Failing(FakeScorer):
+    """Scores some batches, then raises."""
+
+    def __init__(self, error: Exception, good_batches: int = 0) -> None:
+        super().__init__()
+        self.error, self.good_batches = error, good_batches
+
+    def score(
+        self, question: Question, candidates: Sequence[Candidate], deadline: Deadline
+    ) -> list[float | None]:
+        if len(self.batches) == self.good_batches:
+            raise self.error
+        return super().score(question, candidates, deadline)
+
+
+@pytest.mark.parametrize("good_batches", [0, 1])
+def test_a_reranker_that_fails_leaves_the_order_of_recall(good_batches: int) -> None:
+    scorer = Failing(NotReranked("reranker_unavailable", "it broke"), good_batches)
+
+    reranked = rerank(QUESTION, ranking_of("a", "b", "c", "d"), scorer, 4, LATER, batch=2)
+
+    assert ids(reranked.ranking) == ["a", "b", "c", "d"]
+    assert all(one.rerank_score is None for one in reranked.ranking)
+    assert (reranked.reason, reranked.message) == ("reranker_unavailable", "it broke")
+    assert (reranked.scored, reranked.has_scored, reranked.is_truncated) == (0, False, False)
+
+
+def test_a_reranker_that_had_no_turn_is_limited() -> None:
+    scorer = Failing(NotReranked("rerank_limited", "no slot"))
+
+    reranked = rerank(QUESTION, ranking_of("a", "b"), scorer, 2, LATER)
+
+    assert (reranked.reason, ids(reranked.ranking)) == ("rerank_limited", ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "error", [NotReranked("rerank_limited", "no slot"), DeadlineExceeded("late")]
+)
+def test_one_that_runs_out_of_time_or_turns_keeps_what_it_scored(error: Exception) -> None:
+    scorer = Failing(error, good_batches=1)
+
+    reranked = rerank(QUESTION, ranking_of("a", "b", "c", "d"), scorer, 4, LATER, batch=2)
+
+    assert (reranked.scored, reranked.is_truncated, reranked.has_scored) == (2, True, True)
+    assert ids(reranked.ranking[2:]) == ["c", "d"]
 
 
 def test_nothing_recalled_asks_the_engine_nothing() -> None:
