@@ -131,9 +131,9 @@ def _check_key(client: "Client", service: "Service") -> Check:
 def _dependencies(readiness: dict[str, Any]) -> Iterator[Check]:
     """What the service says of its own dependencies."""
     for name, found in readiness["dependencies"].items():
-        is_ok = found["state"] == "ok"
-        mend = None if is_ok else "the service mends itself once this answers; its log says more"
-        yield Check(f"service {name}", OK if is_ok else FAIL, found["detail"], mend)
+        state = {"ok": OK, "degraded": WARN}.get(found["state"], FAIL)
+        mends = "the service mends itself once this answers; its log says more"
+        yield Check(f"service {name}", state, found["detail"], None if state == OK else mends)
 
 
 def _check_database(settings: "Settings", here: "State | None") -> Check:

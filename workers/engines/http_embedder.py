@@ -205,5 +205,6 @@ def _numbers(embedding: object) -> NDArray[np.float64]:
 
 def _unavailable(error: CallFailed) -> EmbeddingServiceUnavailable:
     unavailable = EmbeddingServiceUnavailable(str(error))
-    unavailable.retry_after_s = error.retry_after_s
+    if error.retry_after_s is not None:
+        unavailable.retry_after_s = error.retry_after_s
     return unavailable
