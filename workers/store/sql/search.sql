@@ -52,7 +52,7 @@ WITH nearest AS MATERIALIZED (
 )
 SELECT ranked.sha256, node.level, node.kind, ranked.distance,
        length(node.text) AS text_length, tokens.tokens,
-       CASE WHEN %(has_text)s THEN node.text END AS text
+       CASE WHEN %(has_text)s AND ranked.rank <= %(tokens_for)s THEN node.text END AS text
   FROM ranked
   JOIN memory_node AS node ON node.project = %(project)s AND node.sha256 = ranked.sha256
   LEFT JOIN node_tokens AS tokens
