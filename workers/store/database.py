@@ -14,6 +14,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from workers.deadline import Deadline
 from workers.errors import DeadlineExceeded, StoreUnavailable
+from workers.store.refusals import refusal
 
 MIN_SERVER = 150000
 MIN_PGVECTOR = (0, 8, 4)
@@ -176,10 +177,8 @@ def check_database(url: str) -> str:
                 "SELECT installed_version, default_version FROM pg_available_extensions"
                 " WHERE name = 'vector'"
             ).fetchone()
-    except psycopg.OperationalError as error:
-        raise StoreUnavailable(
-            f"PostgreSQL cannot be reached ({type(error).__name__}); check POIMEN_DATABASE_URL."
-        ) from error
+    except psycopg.Error as error:
+        raise StoreUnavailable(f"{refusal(error)} (POIMEN_DATABASE_URL).") from error
     if server < MIN_SERVER:
         raise StoreUnavailable(
             f"PostgreSQL {server // 10000} is too old: 15 or newer is needed (POIMEN_DATABASE_URL)."

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, RedisError
 from redis.retry import Retry
 
 from workers.errors import QueueUnavailable
@@ -53,16 +53,19 @@ def check_redis(url: str) -> str:
     Raises:
         QueueUnavailable: not reachable, too old, or set to evict keys.
     """
-    client = connect(url)
     try:
-        info = client.info("server")
-        policy = client.info("memory").get("maxmemory_policy", "noeviction")
+        with connect(url) as client:
+            info = client.info("server")
+            policy = client.info("memory").get("maxmemory_policy", "noeviction")
+    except AuthenticationError as error:
+        raise QueueUnavailable("Redis refuses the password (POIMEN_REDIS_URL).") from error
     except RedisError as error:
         raise QueueUnavailable(
             f"Redis cannot be reached ({type(error).__name__}); check POIMEN_REDIS_URL."
         ) from error
-    finally:
-        client.close()
+    except (ValueError, TypeError) as error:
+        # What the driver says of an option it does not take quotes the address.
+        raise QueueUnavailable("The options in POIMEN_REDIS_URL cannot be used.") from error
     said = str(info["redis_version"])
     if tuple(int(part) for part in said.split(".")[:2]) < MIN_SERVER:
         raise QueueUnavailable(f"Redis {said} is too old: 6.2 or newer is needed.")
