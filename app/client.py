@@ -65,7 +65,7 @@ def find_service(settings: "Settings") -> Service | None:
 def _read_key(path: str) -> str | None:
     try:
         return Path(path).read_text().strip()
-    except OSError:
+    except (OSError, ValueError):
         return None  # another account's; the service will say that a key is missing
 
 

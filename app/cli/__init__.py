@@ -45,9 +45,10 @@ Environment:
   POIMEN_URL, POIMEN_API_KEY       the service to speak to; unset: the one of `mem up`
   POIMEN_DATA_DIR                  where `mem up` keeps its state""",
 )
+@click.option("-v", "--verbose", is_flag=True, help="After a fault of `mem` itself, show where.")
 @click.version_option(package_name="poimen-memory", prog_name="mem")
 @click.pass_context
-def main(context: click.Context) -> None:
+def main(context: click.Context, verbose: bool) -> None:  # noqa: ARG001 - read from the words
     """A memory for agents and people; every answer names where it came from."""
     if context.invoked_subcommand is None:
         click.echo(OVERVIEW, nl=False)

@@ -1,16 +1,25 @@
 """The `mem` group: lazy commands, and one place where every failure is told."""
 
+import errno
 import importlib
 import itertools
 import json
+import logging
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
 
-from app.cli.failures import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, CommandFailed, plain
+from app.cli.failures import (
+    EXIT_INTERRUPTED,
+    EXIT_PIPE_CLOSED,
+    EXIT_USAGE,
+    CommandFailed,
+    plain,
+)
 
 LazyCommands = Mapping[str, tuple[str, str]]
 """Name -> (module:attribute, one line of help)."""
@@ -72,7 +81,7 @@ class Mem(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         given = list(sys.argv[1:] if args is None else args)
-        _replace_unencodable()
+        _prepare_streams()
         try:
             code = super().main(
                 given, prog_name or "mem", complete_var, standalone_mode=False, **extra
@@ -84,6 +93,9 @@ class Mem(click.Group):
             _fail(error if isinstance(error, CommandFailed) else _usage(error), given)
         except click.Abort:
             sys.exit(EXIT_INTERRUPTED)
+        except Exception as error:  # noqa: BLE001 - a trace would show what was typed, or a secret
+            _tell_trace(error, given)
+            _fail(_unforeseen(error), given)
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -108,10 +120,58 @@ def _fail(error: CommandFailed, arguments: Sequence[str]) -> NoReturn:
         click.echo(f"  {error.code}{plain(told)}", err=True)
         if _wants_json(arguments):
             click.echo(json.dumps({"error": error.problem}))
-    except BrokenPipeError:
+    except OSError:  # nobody reads it, or the disk is full: the exit code must do
         _silence(sys.stdout)
         _silence(sys.stderr)
     sys.exit(error.exits_with)
+
+
+def _unforeseen(error: Exception) -> CommandFailed:
+    """What no command expected, without the exception's own words: they may quote a secret."""
+    if isinstance(error, UnicodeEncodeError):
+        return CommandFailed(
+            "an argument is not UTF-8.",
+            "Give it in UTF-8.",
+            code="usage",
+            exits_with=EXIT_USAGE,
+        )
+    if isinstance(error, OSError) and error.strerror:
+        return _system_refusal(error)
+    return CommandFailed(
+        f"this should not have happened ({type(error).__name__}).",
+        "`mem -v ...` shows where; `mem doctor` checks what it needs.",
+        code="internal_error",
+    )
+
+
+def _system_refusal(error: OSError) -> CommandFailed:
+    if error.filename is not None:
+        return CommandFailed(
+            f"{os.fsdecode(error.filename)} cannot be used ({error.strerror}).",
+            "Look at who owns it. POIMEN_DATA_DIR names another folder for the service's state.",
+            code="file_unusable",
+        )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        _silence(sys.stdout)  # what is still buffered would fail again while Python shuts down
+        return CommandFailed(
+            f"the output cannot be written ({error.strerror}).",
+            "Make room where it goes to, then do it again.",
+            code="output_failed",
+        )
+    return CommandFailed(
+        f"the system refused ({error.strerror}).",
+        "`mem -v ...` shows where; `mem doctor` checks what it needs.",
+        code="system_refused",
+    )
+
+
+def _tell_trace(error: BaseException, arguments: Sequence[str]) -> None:
+    """Where it happened, if that was asked for; places and types only."""
+    is_asked = arguments[:1] in (["-v"], ["--verbose"])
+    if not is_asked and os.environ.get("POIMEN_LOG_LEVEL", "").upper() != "DEBUG":
+        return
+    places = "".join(traceback.format_tb(error.__traceback__))
+    click.echo(f"{places}{type(error).__name__}", err=True)
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
@@ -120,7 +180,16 @@ def _wants_json(arguments: Sequence[str]) -> bool:
     return "--format=json" in arguments or ("--format", "json") in pairs
 
 
-def _replace_unencodable() -> None:
+def _prepare_streams() -> None:
+    """Output that is closed goes nowhere, signs it cannot show are spelled out, libraries are mute.
+
+    Without the first, the next file or socket would take the closed stream's number.
+    """
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as we run
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    logging.getLogger().addHandler(logging.NullHandler())
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -113,7 +113,18 @@ def revoke(key_id: str) -> None:
 
 
 def _database() -> str:
-    """The database of the settings, else the one of a running `mem up`."""
+    """The database of the settings, else the one of a running `mem up`; it answers.
+
+    Asked first, as a pool of connections would try again and again, and would not say why.
+    """
+    from app.wiring import check_database
+
+    url = _known_database()
+    check_database(url)
+    return url
+
+
+def _known_database() -> str:
     from app.local.state import read_state
 
     settings = load_settings()

@@ -143,12 +143,27 @@ def ask(
 
 
 def _question(argument: str) -> str:
-    if argument != "-":
-        return argument
-    text = sys.stdin.read().strip()
+    """
+    Raises:
+        CommandFailed: there is none, or it is not text.
+    """
+    is_piped = argument == "-"
+    if is_piped:
+        given = sys.stdin.buffer.read() if sys.stdin else b""
+    else:
+        given = argument.encode("utf-8", "surrogateescape")  # bytes that were no text stay as given
+    try:
+        text = given.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise CommandFailed(
+            f"the question is not UTF-8 (byte 0x{given[error.start]:02x}).",
+            "Ask it in UTF-8; iconv translates other encodings.",
+            code="usage",
+            exits_with=EXIT_USAGE,
+        ) from error
     if not text:
         raise CommandFailed(
-            "standard input held no question.",
+            "standard input held no question." if is_piped else "the question is empty.",
             'Pipe one in, or give it as an argument: mem query "..."',
             code="usage",
             exits_with=EXIT_USAGE,

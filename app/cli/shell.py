@@ -43,14 +43,15 @@ def load_settings() -> "Settings":
     from pydantic import ValidationError
 
     from config.settings import Settings
+    from workers.wording import wrong
 
     try:
         return Settings()
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_input=False)[0]
         name = "_".join(str(part) for part in first["loc"]).upper()
         raise CommandFailed(
-            f"POIMEN_{name} cannot be used: {first['msg']}.",
+            f"POIMEN_{name} {wrong(first)}.",
             "Correct or unset it, then ask again.",
             code="invalid_settings",
             exits_with=EXIT_USAGE,

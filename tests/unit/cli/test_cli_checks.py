@@ -126,6 +126,7 @@ def test_an_address_without_a_password_is_shown_as_it_is() -> None:
 def database(away: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     url = "postgresql://db/x"
     monkeypatch.setenv("POIMEN_DATABASE_URL", url)
+    monkeypatch.setattr("app.wiring.check_database", lambda url: "PostgreSQL 18.4")
     return url
 
 
@@ -197,6 +198,19 @@ def test_a_database_that_is_away_is_told_in_three_lines(
     assert ran.stderr.splitlines() == [
         "mem: the database does not answer.",
         "  Start it, or correct POIMEN_DATABASE_URL.",
+        "  store_unavailable",
+    ]
+
+
+def test_a_wrong_database_is_found_out_before_a_pool_tries_it_again_and_again(mem: Mem) -> None:
+    mem_env = {"POIMEN_DATABASE_URL": "postgresql://u:hush@127.0.0.1:1/x"}
+
+    ran = mem("keys", "list", env=mem_env)
+
+    assert ran.exit_code == 1
+    assert ran.stderr.splitlines() == [
+        "mem: the database does not answer.",
+        "  Nothing listens at this host and port (POIMEN_DATABASE_URL).",
         "  store_unavailable",
     ]
 

@@ -347,6 +347,27 @@ def test_a_wrong_command_line_exits_2_and_asks_nothing(
     assert service.asked == []
 
 
+@pytest.mark.parametrize("question", ["", "  \n"])
+def test_an_empty_question_is_what_is_wrong_first(
+    service: CannedService, mem: Mem, question: str
+) -> None:
+    ran = mem("query", question)
+
+    assert ran.exit_code == 2
+    assert "the question is empty" in ran.stderr
+    assert service.asked == []
+
+
+def test_a_question_that_is_not_utf_8_is_refused(service: CannedService, mem: Mem) -> None:
+    as_argument = mem("query", "-A", "caf\udce9?")
+    as_input = mem("query", "-A", "-", input=b"caf\xe9?")
+
+    for ran in (as_argument, as_input):
+        assert ran.exit_code == 2
+        assert "the question is not UTF-8 (byte 0xe9)" in ran.stderr
+    assert service.asked == []
+
+
 def test_without_a_service_it_fails_and_names_mem_up(
     mem: Mem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

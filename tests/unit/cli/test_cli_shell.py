@@ -1,6 +1,8 @@
 """`mem` itself: help, start-up, pipes and interrupts; and the smaller commands."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from click.testing import CliRunner
 from app.cli import COMMANDS, main
 from app.cli.demo import EXPECTED, PARAPHRASE, shortcoming
 
+ROOT = Path(__file__).parents[3]
 MEM = [sys.executable, "-c", "from app.cli import main; main()"]
 
 
@@ -98,6 +101,97 @@ def test_ctrl_c_exits_130(
 
     assert ran.exit_code == 130
     assert "Traceback" not in ran.stderr
+
+
+def test_ctrl_c_while_the_command_line_is_being_imported_exits_130_without_a_trace() -> None:
+    code = f"""
+import os, signal, sys
+import app.console
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "app.cli":
+            os.kill(os.getpid(), {int(signal.SIGINT)})
+sys.meta_path.insert(0, Interrupting())
+app.console.main()
+"""
+
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT)
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
+
+
+def run_into(output: str, *arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """`mem` with its stdout sent somewhere by a shell."""
+    words = [sys.executable, "-m", "app.console", *arguments]
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {output}', "sh", *words],
+        env={**os.environ, **settings},
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_told_without_a_trace(service: CannedService, away: Path) -> None:
+    service.answers["GET /memory/query"] = 200, answer(hit())
+
+    ran = run_into(">/dev/full", "query", "-A", "why?", POIMEN_URL=service.url)
+
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[0].startswith("mem: the output cannot be written (")
+    assert "Traceback" not in ran.stderr
+    assert "Exception ignored" not in ran.stderr
+
+
+def test_a_closed_output_is_no_fault(service: CannedService, away: Path) -> None:
+    service.answers["GET /memory/projects"] = 200, {"projects": [project("poimen")]}
+
+    ran = run_into(">&-", "projects", "list", POIMEN_URL=service.url)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("hush"), "RuntimeError"),
+        (PermissionError(13, "Permission denied", "/state/key"), "/state/key cannot be used"),
+        (OSError(99, "Odd"), "the system refused (Odd)"),
+        (UnicodeEncodeError("utf-8", "hush", 0, 1, "no"), "an argument is not UTF-8"),
+    ],
+)
+def test_what_nobody_expected_is_told_in_three_lines_without_its_own_words(
+    mem: Mem, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("app.client.Client.list_projects", fail)
+
+    ran = mem("projects", "list")
+
+    assert ran.exit_code in (1, 2)
+    assert said in ran.stderr
+    assert len(ran.stderr.splitlines()) == 3
+    assert "hush" not in ran.stderr
+
+
+def test_a_trace_is_shown_when_asked_for_and_holds_places_and_types_only(
+    mem: Mem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("hu" + "sh")
+
+    monkeypatch.setattr("app.client.Client.list_projects", fail)
+
+    for ran in (
+        mem("-v", "projects", "list"),
+        mem("projects", "list", env={"POIMEN_LOG_LEVEL": "DEBUG"}),
+    ):
+        assert "projects.py" in ran.stderr
+        assert "RuntimeError" in ran.stderr
+        assert "hush" not in ran.stderr
 
 
 def test_a_setting_that_cannot_be_read_is_named(mem: Mem, monkeypatch: pytest.MonkeyPatch) -> None:
