@@ -100,14 +100,16 @@ def run(
         BenchError: it runs, but does not answer as it should.
     """
     watch, gathered = Watch(), Gathered()
+    if not settings.rerank_depth:
+        settings = settings.model_copy(update={"rerank_depth": RERANKED})
     names = [f"bench-{number:02}" for number in range(options.projects)]
     with scratch_stack(settings, announce) as stack:
         gathered.add(fill(stack, options, names, announce), "")
-        _measure(stack, stack, settings.rerank_depth or RERANKED, options, names, watch, gathered)
+        _measure(stack, stack, settings, options, names, watch, gathered)
         announce("Starting a second service that does not rerank")
         plain = settings.model_copy(update={"rerank_depth": 0})
         with second_stack(stack, plain, _keep_quiet) as second:
-            _measure(stack, second, 0, options, names, watch, gathered)
+            _measure(stack, second, plain, options, names, watch, gathered)
         described = watch.describe()
     figures = over_rounds(gathered.rounds)
     figures |= {short: figures[full] for short, full in SHORT_NAMES.items()}
@@ -154,13 +156,14 @@ def meter_of(servers: StackInfo, service: StackInfo, direct: frozenset[int] = fr
 def _measure(
     servers: StackInfo,
     service: StackInfo,
-    rerank_depth: int,
+    settings: Settings,
     options: Options,
     names: list[str],
     watch: Watch,
     gathered: Gathered,
 ) -> None:
-    with closing(Direct(servers.database_url, rerank_depth)) as direct:
+    rerank_depth = settings.rerank_depth
+    with closing(Direct(servers.database_url, rerank_depth, settings.exact_rows)) as direct:
         suffix = RERANKED_SUFFIX if rerank_depth else ""
         writer = Writer(f"{options.seed}:questions{suffix}")
         bench = Bench(

@@ -32,6 +32,18 @@ INGEST_LINES = {
     "embed_ratio": "storing against the model alone",
     "peak_rss_mb": "most memory of the service and its servers, MB",
 }
+RECALL_LINES = {
+    "recall_at_50": "of the 50 nearest, found by the index",
+    "recall_at_50_p10": "  of the worst tenth of questions, at most",
+    "hnsw_p50_ms": "recall by the index, ms",
+    "hnsw_p95_ms": "  p95, ms",
+    "exact_p50_ms": "recall by comparing with every node, ms",
+    "exact_p95_ms": "  p95, ms",
+    "service_p50_ms": "a question through the service, without reranking, ms",
+    "service_p95_ms": "  p95, ms",
+    "index_ready_s": "until the service had made the index, s",
+}
+LINES = {"query": QUERY_LINES, "ingest": INGEST_LINES, "recall": RECALL_LINES}
 
 
 def table(report: Report) -> Iterator[str]:
@@ -39,9 +51,11 @@ def table(report: Report) -> Iterator[str]:
     yield from heading(report)
     if report["bench"] == "query":
         yield from _comparisons(report)
-        yield from _lines(report, QUERY_LINES)
-    else:
-        yield from _lines(report, INGEST_LINES)
+    if report["bench"] == "recall":
+        said = "yes" if report["explain_uses_index"] else "NO"
+        yield f"plan: {report['plan']}; PostgreSQL takes the index: {said}"
+    for key, title in LINES[report["bench"]].items():
+        yield f"{title:<64}{report[key]:>10.2f}"
 
 
 def heading(report: Report) -> Iterator[str]:
@@ -75,8 +89,3 @@ def _comparisons(report: Report) -> Iterator[str]:
 def _row(report: Report, name: str, suffix: str) -> Sequence[float]:
     keys = [f"{name}_p{percent}_ms{suffix}" for percent in PERCENTS]
     return [report[key] for key in (*keys, f"{name}_cpu_ms{suffix}")]
-
-
-def _lines(report: Report, lines: Mapping[str, str]) -> Iterator[str]:
-    for key, title in lines.items():
-        yield f"{title:<64}{report[key]:>10.2f}"

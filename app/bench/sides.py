@@ -11,7 +11,6 @@ from app.bench.errors import BenchError
 from app.bench.scratch import client_of
 from app.client import Client
 from app.local.stack import StackInfo
-from config.settings import Settings
 from workers.deadline import Deadline
 from workers.engines.build import build_embedded_encoder, build_reranker
 from workers.model import Encoding, Frozen, Outcome, Query, Status
@@ -68,13 +67,13 @@ class Direct:
     No encoding is remembered, and nothing is said over HTTP.
     """
 
-    def __init__(self, database_url: str, rerank_depth: int) -> None:
+    def __init__(self, database_url: str, rerank_depth: int, exact_rows: int) -> None:
         self._url = database_url
         self._database = Database(database_url, CONNECTIONS)
         self._encoder = build_embedded_encoder()
         self._reranker = build_reranker()
         self._model = use_model(self._database, self._encoder.model, self._encoder.token_model)
-        self._exact_rows = Settings().exact_rows
+        self._exact_rows = exact_rows
         self._indexed = IndexedProjects(self._database, self._model, time.monotonic)
         self.rerank_depth = rerank_depth
 

@@ -110,6 +110,32 @@ def ingest(output: str, samples: Path | None, quick: bool, seed: int, **sizes: i
     _show(report, raw, output, samples)
 
 
+@bench.command(
+    epilog="""\b
+Examples:
+  mem bench recall
+  mem bench recall --nodes 100000
+  mem bench recall --quick --format json
+
+\b
+The vectors are mixtures of real ones and go into the database directly."""
+)
+@click.option("--nodes", type=click.IntRange(1000, 1_000_000), help="Nodes of the one project.")
+@rounds_option
+@seed_option
+@samples_option
+@quick_option
+@format_option
+def recall(output: str, samples: Path | None, quick: bool, seed: int, **sizes: int | None) -> None:
+    """What a large project's index finds, and what it saves."""
+    from app.bench.recall import Options, run
+
+    options = Options.quick(seed) if quick else Options(seed)
+    with _told_failures():
+        report, raw = run(load_settings(), _resized(options, sizes), note)
+    _show(report, raw, output, samples)
+
+
 def _resized(options: Any, sizes: dict[str, int | None]) -> Any:
     from dataclasses import replace
 

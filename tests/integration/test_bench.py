@@ -28,6 +28,10 @@ INGEST_FIGURES = {
     *("vectors_cpu_ms_per_node_without_tokens", "ingest_nodes_per_s", "ingest_cpu_ms_per_node"),
     *("model_texts_per_s", "embed_ratio", "peak_rss_mb"),
 }
+RECALL_FIGURES = {
+    *("recall_at_50", "recall_at_50_p10", "index_ready_s", "hnsw_p50_ms", "hnsw_p95_ms"),
+    *("exact_p50_ms", "exact_p95_ms", "service_p50_ms", "service_p95_ms"),
+}
 CONDITIONS = {
     *("bench", "version", "cpu_count", "seed", "rounds", "projects", "nodes", "busy"),
     *("load_start", "load_end", "others_share", "steal_share", "took_s"),
@@ -63,6 +67,7 @@ def left_in(scratch: Path) -> set[str]:
     [
         ("query", QUERY_FIGURES),
         pytest.param("ingest", INGEST_FIGURES, marks=pytest.mark.long),
+        pytest.param("recall", RECALL_FIGURES, marks=pytest.mark.long),
     ],
 )
 def test_a_run_gives_every_figure_and_leaves_nothing_behind(
