@@ -264,7 +264,7 @@ class ModelServer:
             raise self._refusal(response)
         try:
             return response.json()
-        except requests.JSONDecodeError as error:
+        except (requests.JSONDecodeError, RecursionError) as error:
             raise self.failed(
                 BadAnswer, f"answered something that is not JSON; correct {self.setting('URL')}"
             ) from error

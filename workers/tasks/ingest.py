@@ -86,9 +86,10 @@ def _ingest(work: wiring.Ingest, claim: Claim) -> None:
     total = len(payload["nodes"])
     counts = {"stored": 0, "updated": 0, "unchanged": 0}
     missing: dict[Key, int] = {}
+    unread = len(refusals)
     for done, batch in _batches(nodes):
 
-        def beat(done: int = len(refusals) + done) -> None:
+        def beat(done: int = unread + done) -> None:
             if not work.jobs.beat(claim, done, total):
                 raise ClaimLost
 

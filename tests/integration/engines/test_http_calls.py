@@ -226,10 +226,11 @@ def test_a_silent_server_is_given_up_at_the_deadline(stub: ModelStub, server: Mo
         failed(server, Deadline.after(0.1), OutOfTime)
 
 
+@pytest.mark.parametrize("content", [b"<html>", b"", b"\xff\xfe", b"[" * 100_000])
 def test_an_answer_that_is_not_json_names_the_address(
-    stub: ModelStub, server: ModelServer, clock: FakeClock
+    stub: ModelStub, server: ModelServer, clock: FakeClock, content: bytes
 ) -> None:
-    stub.answer = lambda body: Reply(b"<html>")
+    stub.answer = lambda body: Reply(content)
 
     assert "POIMEN_EMBEDDING_URL" in str(failed(server, clock.deadline_in(5), BadAnswer))
     assert len(stub.requests) == 1
