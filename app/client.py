@@ -3,9 +3,10 @@
 import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import requests
 
@@ -193,14 +194,29 @@ def _read(response: requests.Response, accepted: tuple[int, ...]) -> Body:
 
 
 def _not_ours(response: requests.Response) -> Body:
+    address = without_password(response.url.split("?")[0])
+    detail = f"Is {address} this service's address? Check POIMEN_URL."
+    if response.status_code == HTTPStatus.REQUEST_URI_TOO_LONG:
+        detail = f"What answers at {address} takes no question of this length: shorten it."
+    elif response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        detail = f"What answers at {address} is not the service, or cannot reach it. {detail}"
     return {
         "type": "about:blank",
         "title": f"HTTP {response.status_code} without a JSON answer",
         "status": response.status_code,
-        "detail": f"Is {response.url.split('?')[0]} this service's address? Check POIMEN_URL.",
+        "detail": detail,
         "error": "unexpected_answer",
         "request_id": response.headers.get("X-Request-Id"),
     }
+
+
+def without_password(url: str) -> str:
+    """An address as it may be shown."""
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"***@{host}"))
 
 
 def is_private(url: str) -> bool:

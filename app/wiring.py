@@ -30,6 +30,7 @@ from workers.contracts import (
 from workers.deadline import Deadline
 from workers.engines.build import find_circuits
 from workers.errors import PoimenError, QueueUnavailable, StoreUnavailable
+from workers.model import Principal, ProjectName
 from workers.pipeline.merge import finalize
 from workers.store.database import Database, check_database
 from workers.store.ingest_jobs import PostgresIngestJobs
@@ -210,11 +211,24 @@ def revoke_key(database_url: str, key_id: str) -> bool:
         return keys.revoke_key(key_id)
 
 
+def known_projects(database_url: str) -> set[ProjectName]:
+    """The name of every project."""
+    everyone = Principal("", "mem", can_write=False, projects=None)
+    with _opened(database_url) as database:
+        return set(PostgresProjects(database).names(everyone, Deadline.after(10.0)))
+
+
 @contextmanager
 def _keys(database_url: str) -> Iterator[PostgresKeys]:
+    with _opened(database_url) as database:
+        yield PostgresKeys(database)
+
+
+@contextmanager
+def _opened(database_url: str) -> Iterator[Database]:
     database = Database(database_url, 1)
     try:
-        yield PostgresKeys(database)
+        yield database
     finally:
         database.close()
 

@@ -76,9 +76,19 @@ def _key(secret: SecretStr) -> SecretStr:
 def folder(path: Path) -> Path:
     """A folder with `~` replaced, which only a shell does by itself."""
     try:
-        return path.expanduser()
+        found = path.expanduser()
     except RuntimeError:
         raise ValueError("begins with ~ for an account that has no home folder") from None
+    if _is_file(found):
+        raise ValueError("is not a folder")
+    return found
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError:  # told where the folder is used
+        return False
 
 
 _Text = BeforeValidator(_stripped)

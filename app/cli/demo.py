@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.failures import CommandFailed, escaped
-from app.cli.ingest import exit_code, read_nodes, show_report, store
+from app.cli.failures import EXIT_USAGE, CommandFailed, escaped
+from app.cli.ingest import NodeFile, exit_code, read_nodes, show_report, store
 from app.cli.render import Look, show_answer
 from app.cli.shell import (
     color_option,
@@ -49,9 +49,36 @@ Exit codes: 0 both answers are right; 1 they are not, or something failed."""
 def demo(file: Path, color: str) -> None:
     """Start the service, fill it from FILE, ask it two questions and check the answers."""
     began = time.monotonic()
+    nodes = _read(file)
     with told_failures(), store_failures():
-        _run(_own_settings(load_settings()), file, Look.of(use_color(color)))
+        _run(_own_settings(load_settings()), nodes, Look.of(use_color(color)))
     click.echo(f"demo: ok, {time.monotonic() - began:.1f} s")
+
+
+def _read(file: Path) -> NodeFile:
+    """
+    Raises:
+        CommandFailed: the file cannot show what the demo shows; known before anything is started.
+    """
+    with file.open("rb") as stream:
+        found = read_nodes(str(file), stream)
+    homeless = [
+        line for node, line in zip(found.nodes, found.lines, strict=True) if not node.get("project")
+    ]
+    if found.refused:
+        said = f"line {found.refused[0]['line']}: {found.refused[0]['reason']}"
+    elif homeless:
+        said = f"line {homeless[0]}: the node names no project; here each one must"
+    elif not any(node.get("standing_id") == EXPECTED for node in found.nodes):
+        said = f"it holds no note with the standing_id {EXPECTED}, which is asked for"
+    else:
+        return found
+    raise CommandFailed(
+        f"{file} cannot be shown. {said[0].upper()}{said[1:]}.",
+        "Use tests/fixtures/memory_nodes.jsonl; `mem ingest` stores any other file of yours.",
+        code="demo_file_unusable",
+        exits_with=EXIT_USAGE,
+    )
 
 
 def _own_settings(settings: "Settings") -> "Settings":
@@ -65,7 +92,7 @@ def _own_settings(settings: "Settings") -> "Settings":
     return settings.model_copy(update=own)
 
 
-def _run(settings: "Settings", file: Path, look: Look) -> None:
+def _run(settings: "Settings", nodes: NodeFile, look: Look) -> None:
     from app.client import Client
     from app.local.errors import StackError
     from app.local.stack import running_stack
@@ -73,7 +100,7 @@ def _run(settings: "Settings", file: Path, look: Look) -> None:
     try:
         with running_stack(settings, note) as stack:
             client = Client(stack.url, stack.key_file.read_text().strip())
-            _fill(client, file)
+            _fill(client, nodes)
             for question in (QUESTION, PARAPHRASE):
                 _ask(client, question, look)
     except StackError as error:
@@ -82,13 +109,12 @@ def _run(settings: "Settings", file: Path, look: Look) -> None:
         raise CommandFailed("the service cannot run here.", advice, code="stack_failed") from error
 
 
-def _fill(client: "Client", file: Path) -> None:
-    with file.open("rb") as stream:
-        report = store(client, read_nodes(str(file), stream), None)
+def _fill(client: "Client", nodes: NodeFile) -> None:
+    report = store(client, nodes, None)
     show_report(report)
     if exit_code(report):
         raise CommandFailed(
-            f"{file} was not stored whole.",
+            f"{nodes.name} was not stored whole.",
             "Mend the lines named above and run it again.",
             code="ingest_incomplete",
         )

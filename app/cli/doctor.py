@@ -1,10 +1,11 @@
 """`mem doctor`: what is configured, what is reachable, and how to mend what is not."""
 
+import difflib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
 import click
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 OK, FAIL, WARN, SKIP = "ok", "FAIL", "warn", "skip"
 COLORS = {OK: "green", FAIL: "red", WARN: "yellow", SKIP: "bright_black"}
+OTHERS = ("POIMEN_DB_PASSWORD",)  # read by the compose file, not by us
 STARTED_HERE = "start everything here with `mem up`"
 
 
@@ -41,11 +43,12 @@ Examples:
 \b
 Exit codes: 0 no check failed; 5 at least one did, each with a line that says how to mend it."""
 )
+@click.option("--all", "shows_all", is_flag=True, help="Show the settings left at default, too.")
 @format_option
 @color_option
 @click.pass_context
-def doctor(context: click.Context, /, output: str, color: str) -> None:
-    """Show the settings in force and check everything the service needs."""
+def doctor(context: click.Context, /, shows_all: bool, output: str, color: str) -> None:
+    """Show the settings that are set and check everything the service needs."""
     from app.client import find_service
     from app.local.state import read_state
 
@@ -53,17 +56,18 @@ def doctor(context: click.Context, /, output: str, color: str) -> None:
     service, here = find_service(settings), read_state(settings.data_dir)
     found_in = service.found_in if service else None
     checks = [
-        *_check_service(service),
+        *_check_names(settings),
+        *_check_service(service, settings),
         _check_database(settings, here),
         _check_redis(settings, here),
         *_check_models(settings),
     ]
-    shown = dict(_shown_settings(settings))
     if output == "json":
         where = {"url": service.url if service else None, "found_in": found_in}
+        shown = dict(_shown_settings(settings, shows_all=True))
         echo_json({"settings": shown, "service": where, "checks": [asdict(c) for c in checks]})
     else:
-        for name, value in shown.items():
+        for name, value in _shown_settings(settings, shows_all):
             click.echo(f"{name}={value}")
         click.echo(f"\nservice found in: {found_in or 'nowhere'}\n")
         _show(checks, use_color(color))
@@ -71,35 +75,46 @@ def doctor(context: click.Context, /, output: str, color: str) -> None:
         context.exit(EXIT_CHECK_FAILED)
 
 
-def _shown_settings(settings: "Settings") -> Iterator[tuple[str, str]]:
-    """Every setting by the name of its variable; of secrets only whether they are set."""
+def _shown_settings(settings: "Settings", shows_all: bool) -> Iterator[tuple[str, str]]:
+    """Settings by the names of their variables; of secrets only whether they are set."""
     from pydantic import SecretStr
+
+    from app.client import without_password
 
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
+        if value == field.get_default(call_default_factory=True) and not shows_all:
+            continue
         if isinstance(value, SecretStr) or "SecretStr" in str(field.annotation):
             shown = "(unset)" if value is None else "(set)"
         else:
-            shown = "(unset)" if value is None else plain(_without_password(str(value)))
+            shown = "(unset)" if value is None else plain(without_password(str(value)))
         yield f"POIMEN_{name.upper()}", shown
 
 
-def _without_password(value: str) -> str:
-    parts = urlsplit(value)
-    if "@" not in parts.netloc:
-        return value
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"***@{host}"))
+def _check_names(settings: "Settings") -> Iterator[Check]:
+    """Variables that are no setting, which a slip of the finger makes."""
+    known = [f"POIMEN_{name.upper()}" for name in type(settings).model_fields]
+    for name in sorted(os.environ):
+        if name.startswith("POIMEN_") and name not in (*known, *OTHERS):
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+            said = f"{name} is no setting and does nothing"
+            yield Check("settings", WARN, said, f"did you mean {nearest}?")
 
 
-def _check_service(service: "Service | None") -> Iterator[Check]:
-    from app.client import Client, ClientError, Unreachable, is_private
+def _check_service(service: "Service | None", settings: "Settings") -> Iterator[Check]:
+    from app.client import Client, ClientError, Unreachable, is_private, without_password
+    from app.local.state import is_out_of_reach
 
+    if service is None and is_out_of_reach(settings.data_dir):
+        said = f"the one in {settings.data_dir} is another account's"
+        yield Check("service", FAIL, said, "set POIMEN_URL and POIMEN_API_KEY to use it")
+        return
     if service is None:
         yield Check("service", FAIL, "none is running here", f"{STARTED_HERE}, or set POIMEN_URL")
         return
     client = Client(service.url, service.api_key)
-    address = _without_password(service.url)
+    address = without_password(service.url)
     try:
         readiness = client.ready()
     except Unreachable as error:
@@ -125,7 +140,8 @@ def _check_key(client: "Client", service: "Service") -> Check:
     except (ClientError, Unreachable) as error:
         unset = "" if service.api_key else " (no key is set)"
         return Check("api key", FAIL, f"{error}{unset}", "put a valid key into POIMEN_API_KEY")
-    return Check("api key", OK, f"valid; {reachable} projects may be asked")
+    said = f"valid; {reachable} project{'' if reachable == 1 else 's'} may be asked"
+    return Check("api key", OK, said)
 
 
 def _dependencies(readiness: dict[str, Any]) -> Iterator[Check]:
@@ -166,11 +182,12 @@ def _check_server(name: str, url: str | None, look: Callable[[str], str], variab
 
 
 def _check_models(settings: "Settings") -> Iterator[Check]:
+    from app.client import without_password
     from app.wiring import check_models
     from workers.errors import PoimenError
 
     if settings.embedding_url:
-        yield Check("embedder", SKIP, f"served by {_without_password(settings.embedding_url)}")
+        yield Check("embedder", SKIP, f"served by {without_password(settings.embedding_url)}")
     try:
         models = check_models()
     except PoimenError as error:
@@ -187,6 +204,5 @@ def _show(checks: list[Check], color: bool) -> None:
         if check.mend:
             click.echo(f"      mend: {check.mend}")
     counts = Counter(check.state for check in checks)
-    click.echo(
-        f"{counts[FAIL]} failed, {counts[WARN]} warnings, {counts[OK]} ok, {counts[SKIP]} skipped"
-    )
+    warnings = f"{counts[WARN]} warning{'' if counts[WARN] == 1 else 's'}"
+    click.echo(f"{counts[FAIL]} failed, {warnings}, {counts[OK]} ok, {counts[SKIP]} skipped")

@@ -1,5 +1,6 @@
 """`mem ingest`: hand files over for storing, and tell what became of every line."""
 
+import itertools
 import json
 import sys
 import time
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 OPEN = ("queued", "running")
 COUNTS = ("received", "stored", "updated", "unchanged")
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.05, 1.0
+REASONS_SHOWN, LINES_SHOWN = 20, 10  # of skipped lines; JSON has them all
 PLAIN_LINE_S = 2.0  # without a terminal, progress is told at most this often
 
 Report = dict[str, Any]
@@ -41,13 +43,20 @@ class NodeFile:
 
 
 def read_nodes(name: str, stream: IO[bytes]) -> NodeFile:
-    """Read JSON lines; a line that is no JSON object is refused, and the others stay."""
+    """Read JSON lines; a line that is no JSON object is refused, and the others stay.
+
+    A file that is one JSON document over many lines is refused as a whole, by its first line.
+    """
     found = NodeFile(name)
     for number, line in enumerate(stream, start=1):
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, as some editors write
         if not line.strip():
             continue
+        shape = None if found.nodes or found.refused else _other_shape(line.strip())
+        if shape:
+            found.refused.append({"line": number, "reason": shape})
+            return found
         try:
             node = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
         except UnicodeDecodeError as error:
@@ -64,6 +73,16 @@ def read_nodes(name: str, stream: IO[bytes]) -> NodeFile:
             reason = "not a JSON object"
         found.refused.append({"line": number, "reason": reason})
     return found
+
+
+def _other_shape(first_line: bytes) -> str | None:
+    """What a file looks like whose first line is not a whole JSON object, or None."""
+    opens_array = first_line[:1] == b"[" and first_line[1:].lstrip()[:1] in (b"", b"{")
+    if opens_array:
+        return "one object a line is expected; this looks like an array"
+    if first_line == b"{":
+        return "one object a line is expected; this looks like one over several lines"
+    return None
 
 
 def _refuse_constant(constant: str) -> None:
@@ -134,7 +153,7 @@ def store(client: "Client", found: NodeFile, project: str | None, *, wait: bool 
     if not found.nodes:
         return _report(found, {"status": "failed" if found.refused else "completed"})
     if project is None and any(not node.get("project") for node in found.nodes):
-        project = infer_project(client.list_projects())
+        project = infer_project(client.list_projects(), "Name one with --project")
     job: Mapping[str, Any] = client.submit_ingest(found.nodes, project=project)
     if wait:
         job = _wait(client, job["id"], found.name)
@@ -211,14 +230,29 @@ def _report(found: NodeFile, job: Mapping[str, Any]) -> Report:
     }
 
 
+def _skipped_lines(report: Report) -> Iterator[str]:
+    """Each reason once, with the lines it holds for; as many as a person would read."""
+    places: dict[str, list[int]] = {}
+    for skipped in report["skipped"]:
+        places.setdefault(plain(skipped["reason"]), []).append(skipped["line"])
+    told = 0
+    for reason, lines in itertools.islice(places.items(), REASONS_SHOWN):
+        told += len(lines)
+        more = len(lines) - LINES_SHOWN
+        numbers = ", ".join(str(line) for line in lines[:LINES_SHOWN])
+        which = f"line{'' if len(lines) == 1 else 's'} {numbers}"
+        yield f" {which}{f' and {more} more' if more > 0 else ''}: {reason}"
+    if report["skipped_count"] > told:
+        yield f": and {report['skipped_count'] - told} more lines were skipped"
+
+
 def show_report(report: Report) -> None:
     """The counts on stdout, each skipped line on stderr."""
     name = plain(report["file"])
-    for skipped in report["skipped"]:
-        note(f"{name} line {skipped['line']}: {plain(skipped['reason'])}")
-    unnamed = report["skipped_count"] - len(report["skipped"])
-    if unnamed:
-        note(f"{name}: {unnamed} more lines were skipped")
+    for line in _skipped_lines(report):
+        note(f"{name}{line}")
+    if not report["received"]:
+        note(f"warning: {name} holds no nodes")
     if report["error"]:
         error = report["error"]
         note(f"{name}: {plain(error['message'])} ({plain(error['code'])})")

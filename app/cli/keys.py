@@ -1,5 +1,6 @@
 """`mem keys`: who may ask. Works on the database itself, so that the first key needs no key."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -36,10 +37,15 @@ Examples:
 @format_option
 def create(name: str, projects: tuple[str, ...], read_only: bool, output: str) -> None:
     """Make a key and print it, once."""
-    from app.wiring import create_key
+    from app.wiring import create_key, known_projects
 
+    if not name.strip():
+        raise click.BadParameter("say what the key is for.", param_hint="--name")
     with store_failures():
-        key_id, key = create_key(_database(), name, list(projects) or None, not read_only)
+        database = _database()
+        for project in sorted({*projects} - known_projects(database)) if projects else ():
+            note(f"warning: there is no project {plain(project)} yet; the key is tied to this name")
+        key_id, key = create_key(database, name, list(projects) or None, not read_only)
     if output == "json":
         echo_json({"id": key_id, "key": key})
         return
@@ -73,7 +79,7 @@ def list_command(output: str) -> None:
 
 
 def _sendable(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else value
+    return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if isinstance(value, datetime) else value
 
 
 def _row(key: dict[str, Any]) -> str:
@@ -125,12 +131,18 @@ def _database() -> str:
 
 
 def _known_database() -> str:
-    from app.local.state import read_state
+    from app.local.state import is_out_of_reach, read_state
 
     settings = load_settings()
     if settings.database_url:
         return settings.database_url.get_secret_value()
     state = read_state(settings.data_dir)
+    if state is None and is_out_of_reach(settings.data_dir):
+        raise CommandFailed(
+            f"the service in {settings.data_dir} is another account's.",
+            "Run this as that account, or name the database in POIMEN_DATABASE_URL.",
+            code="store_unavailable",
+        )
     if state is None:
         raise CommandFailed(
             "no database is known.",

@@ -1,11 +1,12 @@
 """`mem projects`: which memories there are, and which folders they belong to."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from app.cli.failures import plain
+from app.cli.failures import EXIT_USAGE, CommandFailed, plain
 from app.cli.shell import connected, echo_json, format_option, note
 
 
@@ -72,9 +73,30 @@ Examples:
 @format_option
 def add_command(project: str, roots: tuple[Path, ...], title: str | None, output: str) -> None:
     """Create PROJECT, or add root folders to it."""
+    folders = [str(root.resolve()) for root in roots]
     with connected() as client:
-        added = client.add_project(project, title=title, roots=[str(r.resolve()) for r in roots])
+        if folders:
+            _refuse_taken(project, folders, client.list_projects())
+        added = client.add_project(project, title=title, roots=folders)
     if output == "json":
         echo_json(added)
     else:
         click.echo(_row({"nodes": {}, "roots": [], **added}))
+
+
+def _refuse_taken(project: str, folders: list[str], known: list[dict[str, Any]]) -> None:
+    """A folder of two projects is no answer to which of them is meant below it.
+
+    Raises:
+        CommandFailed: another project has one of these folders.
+    """
+    for other in known:
+        roots = {os.path.realpath(root) for root in other["roots"]}
+        taken = [folder for folder in folders if folder in roots]
+        if taken and other["project"] != project:
+            raise CommandFailed(
+                f"{taken[0]} belongs to project {other['project']}.",
+                "Name a folder within it or another one; `mem query --project` needs no folder.",
+                code="root_taken",
+                exits_with=EXIT_USAGE,
+            )

@@ -51,6 +51,7 @@ Exit codes: 0 answered, also with no hit; 2 unknown project or none inferred; 3 
 @click.option("-A", "--all-projects", is_flag=True, help="Ask every project you may read.")
 @click.option(
     "--levels",
+    "--level",
     default="L1,L2",
     show_default=True,
     callback=read_levels,
@@ -59,6 +60,7 @@ Exit codes: 0 answered, also with no hit; 2 unknown project or none inferred; 3 
 @click.option(
     "-k",
     "--k",
+    "--limit",
     "limit",
     type=click.IntRange(1, 50),
     default=5,
@@ -175,4 +177,5 @@ def _resolve(client: "Client", named: tuple[str, ...], all_projects: bool) -> tu
     """The projects to ask; empty means all of them, which only --all-projects asks for."""
     if named or all_projects:
         return tuple(dict.fromkeys(named))
-    return (infer_project(client.list_projects()),)
+    ways = "Name one with --project, or ask them all with --all-projects"
+    return (infer_project(client.list_projects(), ways),)

@@ -73,8 +73,7 @@ def score(value: float | None) -> str:
 
 def _heading(hit: Item, look: Look) -> Iterator[str]:
     shown = look.paint(score(hit.get("rerank_score")), fg="green", bold=True)
-    name = hit.get("standing_id") or hit.get("section") or hit.get("source") or ""
-    left = f"{shown}  {plain(hit['level'])} {plain(hit['kind'])}  {plain(name)}"
+    left = f"{shown}  {plain(hit['level'])} {plain(hit['kind'])}  {_name(hit)}"
     right = ref(hit["project"], hit["sha256"])
     if hit.get("timestamp"):
         right += f"  {_date(hit['timestamp'], look)}"
@@ -86,6 +85,17 @@ def _heading(hit: Item, look: Look) -> Iterator[str]:
         yield f"{left}{' ' * gap}{right}"
     else:
         yield from (left, INDENT + right)
+
+
+def _name(hit: Item) -> str:
+    """What a hit is called and where it is from; evidence is named by its source and turn."""
+    source, turn = plain(hit.get("source") or ""), hit.get("turn")
+    if turn is not None:
+        source += f"  turn {turn}"
+    name = plain(hit.get("standing_id") or hit.get("section") or "")
+    if not name or source.endswith(name):
+        return name or source
+    return f"{name} (from {source})"
 
 
 def _date(timestamp: str, look: Look) -> str:
@@ -112,9 +122,11 @@ def _wrapped(line: str, look: Look) -> str:
 
 
 def provenance_lines(hit: Item, look: Look) -> Iterator[str]:
-    """One line per source, indented by hop; a source already shown is not shown again."""
+    """One line per source, indented by hop; a source already shown is not shown again.
+
+    None for evidence: it stands on nothing, and its heading names its source.
+    """
     if hit["level"] == "L0":
-        yield INDENT + f"+- {_origin(hit)}"
         return
     if not hit["parents"]:
         yield INDENT + "+- its evidence is gone"
@@ -132,17 +144,20 @@ def _walk(
         if parent["level"] == "L0" and source in seen:
             continue
         seen.add(source)
-        start = f"{indent}+- {_origin(parent)}  "
+        start = f"{indent}+- {_origin(parent, look)}  "
         yield start + _quoted(parent["text"], look, len(start))
         yield from _walk(parent, hop + 1, seen, look)
     if node.get("parents_omitted"):
         yield f"{indent}+- and {node['parents_omitted']} more"
 
 
-def _origin(node: Item) -> str:
-    turn = node.get("turn")
-    said = "" if turn is None else f"  turn {turn}"
-    return f"{plain(node['level'])} {plain(node['source'])}{said}"
+def _origin(node: Item, look: Look) -> str:
+    said = [f"{plain(node['level'])} {plain(node['source'])}"]
+    if node.get("turn") is not None:
+        said.append(f"turn {node['turn']}")
+    if node.get("timestamp"):
+        said.append(_date(node["timestamp"], look))
+    return "  ".join(said)
 
 
 def _quoted(text: str, look: Look, taken: int) -> str:

@@ -63,27 +63,40 @@ def connected(settings: "Settings | None" = None) -> Iterator["Client"]:
     """A client of the service that is found; its failures leave as CommandFailed."""
     from app.client import Client, find_service
 
-    service = find_service(settings or load_settings())
+    settings = settings or load_settings()
+    service = find_service(settings)
     if service is None:
-        raise CommandFailed(
-            "no service is running here.",
-            "Start one with `mem up`, or name one in POIMEN_URL.",
-            code="service_unreachable",
-        )
+        raise _no_service(settings)
     with told_failures():
         yield Client(service.url, service.api_key)
+
+
+def _no_service(settings: "Settings") -> CommandFailed:
+    from app.local.state import is_out_of_reach
+
+    if is_out_of_reach(settings.data_dir):
+        return CommandFailed(
+            f"the service in {settings.data_dir} is another account's.",
+            "Name its address in POIMEN_URL and a key in POIMEN_API_KEY.",
+            code="service_unreachable",
+        )
+    return CommandFailed(
+        "no service is running here.",
+        "Start one with `mem up`, or name one in POIMEN_URL.",
+        code="service_unreachable",
+    )
 
 
 @contextmanager
 def told_failures() -> Iterator[None]:
     """Turn the client's errors into failures that say what to do next."""
-    from app.client import ClientError, Unreachable
+    from app.client import ClientError, Unreachable, without_password
 
     try:
         yield
     except Unreachable as error:
         raise CommandFailed(
-            f"the service at {error.url} {error.reason}.",
+            f"the service at {without_password(error.url)} {error.reason}.",
             "Start it with `mem up`, or correct POIMEN_URL; `mem doctor` checks the rest.",
             code="service_unreachable",
         ) from error
@@ -95,15 +108,24 @@ def as_failure(error: "ClientError") -> CommandFailed:
     """A problem of the service, with the exit code of its kind."""
     title = str(error.problem.get("title") or f"HTTP {error.status}").rstrip(".")
     advice = str(error.problem.get("detail") or "Look at the service's log.")
-    if error.status == 401:
-        advice = f"{advice.rstrip('.')}. Put the key into POIMEN_API_KEY."
+    if error.problem.get("error") == "not_authenticated":  # its detail is about HTTP headers
+        advice = (
+            "POIMEN_API_KEY is unset, not known or revoked;"
+            " `mem keys create --name NAME` makes a key, beside the service's database."
+        )
     return CommandFailed(
-        f"{title[:1].lower()}{title[1:]}.",
+        f"{_uncapitalised(title)}.",
         advice,
         code=str(error.problem.get("error") or "unexpected_answer"),
         exits_with=_exit_code(error),
         problem=error.problem,
     )
+
+
+def _uncapitalised(title: str) -> str:
+    """A title within a sentence; abbreviations stay as they are."""
+    is_word = title[1:2].islower() or title[1:2] == " "
+    return title[:1].lower() + title[1:] if is_word else title
 
 
 def _exit_code(error: "ClientError") -> int:
@@ -122,7 +144,7 @@ def store_failures() -> Iterator[None]:
         yield
     except PoimenError as error:
         raise CommandFailed(
-            f"{error.title[:1].lower()}{error.title[1:]}.",
+            f"{_uncapitalised(error.title)}.",
             str(error) or "`mem doctor` says more.",
             code=error.code,
         ) from error
@@ -144,8 +166,10 @@ def unknown_project(
     )
 
 
-def infer_project(projects: Sequence[Mapping[str, Any]]) -> str:
+def infer_project(projects: Sequence[Mapping[str, Any]], ways: str) -> str:
     """The project whose root folder is nearest above the current directory.
+
+    `ways`: how else this command can be told its projects.
 
     Raises:
         CommandFailed: no root is above it, or two projects share the nearest one.
@@ -160,18 +184,19 @@ def infer_project(projects: Sequence[Mapping[str, Any]]) -> str:
     nearest = sorted(name for name, depth in depths.items() if depth == max(depths.values()))
     if len(nearest) == 1:
         return nearest[0]
-    raise _not_inferred(here, nearest)
+    raise _not_inferred(here, nearest, ways)
 
 
-def _not_inferred(here: Path, candidates: Sequence[str]) -> CommandFailed:
+def _not_inferred(here: Path, candidates: Sequence[str], ways: str) -> CommandFailed:
     if candidates:
-        said = f"{' and '.join(candidates)} have the same root above {here}."
+        said, advice = f"{' and '.join(candidates)} have the same root above {here}.", f"{ways}."
     else:
         said = f"no project is known for {here}."
+        tie = f"mem projects add NAME --root {shlex.quote(str(here))}"
+        advice = f"{ways}; or tie one to this folder: {tie}"
     return CommandFailed(
         said,
-        "Name one with --project, ask them all with --all-projects, or tie one to this folder:"
-        f" mem projects add NAME --root {shlex.quote(str(here))}",
+        advice,
         code="project_not_inferred",
         exits_with=EXIT_USAGE,
     )

@@ -1,5 +1,6 @@
 """The embedded stack: everything the service needs, as children of this process."""
 
+import errno
 import json
 import os
 import socket
@@ -345,8 +346,11 @@ def _listen(host: str, port: int) -> Iterator[socket.socket]:
     try:
         listening = socket.create_server((host, port), family=family, backlog=512)
     except OSError as error:
+        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        advice = "`mem up --port 0` takes a free one" if is_port else "correct POIMEN_HOST"
+        reason = (error.strerror or "").partition(" (while ")[0]
         raise StackError(
-            f"Nothing can listen on {host} port {port} ({error.strerror}); choose another port."
+            f"Nothing can listen on {host} port {port} ({reason}): {advice}."
         ) from error
     with listening:
         yield listening

@@ -46,6 +46,15 @@ def read_state(data_dir: Path) -> State | None:
     return state if is_pid_alive(state.pid) else None
 
 
+def is_out_of_reach(data_dir: Path) -> bool:
+    """Whether the state here is another account's, so that nobody but it can tell what runs."""
+    try:
+        state_file(data_dir).open().close()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
+
+
 def write_state(data_dir: Path, state: State) -> None:
     write_private(state_file(data_dir), json.dumps(asdict(state)))
 

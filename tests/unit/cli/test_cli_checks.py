@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from canned import CannedService, Mem, problem, project
 
-from app.cli.doctor import _without_password
+from app.client import without_password
 from workers.errors import ModelMismatch, StoreUnavailable
 
 READY = "GET /health/ready"
@@ -110,7 +110,7 @@ def test_secrets_are_shown_as_set_or_unset_only(
     monkeypatch.setenv("POIMEN_EMBEDDING_URL", "http://me:hush3@gpu:8080")
     monkeypatch.setattr("app.wiring.check_redis", lambda url: "Valkey 9")
 
-    ran = mem("doctor")
+    ran = mem("doctor", "--all")
 
     assert "hush" not in ran.output
     assert "POIMEN_API_KEY=(set)" in ran.stdout
@@ -119,7 +119,66 @@ def test_secrets_are_shown_as_set_or_unset_only(
 
 
 def test_an_address_without_a_password_is_shown_as_it_is() -> None:
-    assert _without_password("http://gpu:8080/v1") == "http://gpu:8080/v1"
+    assert without_password("http://gpu:8080/v1") == "http://gpu:8080/v1"
+
+
+def test_settings_left_at_their_default_are_shown_when_asked_for_only(
+    healthy: CannedService, mem: Mem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POIMEN_RERANK_DEPTH", "7")
+    monkeypatch.setenv("POIMEN_WEB_THREADS", "32")
+
+    shown, everything = mem("doctor").stdout, mem("doctor", "--all").stdout
+
+    assert "POIMEN_RERANK_DEPTH=7\n" in shown
+    assert "POIMEN_WEB_THREADS" not in shown
+    assert "POIMEN_WEB_THREADS=32\n" in everything
+    assert "POIMEN_RERANK_DEPTH" in json.loads(mem("doctor", "--format", "json").stdout)["settings"]
+
+
+def test_a_variable_that_is_no_setting_is_a_warning_that_names_the_nearest(
+    healthy: CannedService, mem: Mem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POIMEN_DATABSE_URL", "hush")
+    monkeypatch.setenv("POIMEN_DB_PASSWORD", "hush")  # the compose file's own
+
+    exit_code, checks = checks_of(mem)
+
+    assert exit_code == 0
+    assert checks["settings"]["state"] == "warn"
+    assert checks["settings"]["said"].startswith("POIMEN_DATABSE_URL ")
+    assert checks["settings"]["mend"] == "did you mean POIMEN_DATABASE_URL?"
+
+
+def test_one_project_is_counted_as_one(healthy: CannedService, mem: Mem) -> None:
+    _, checks = checks_of(mem)
+
+    assert checks["api key"]["said"] == "valid; 1 project may be asked"
+
+
+@pytest.fixture
+def locked(away: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state folder of another account, which root's tests cannot make."""
+    monkeypatch.delenv("POIMEN_URL")
+    monkeypatch.setattr("app.local.state.is_out_of_reach", lambda data_dir: True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (("query", "-A", "why?"), ("POIMEN_URL", "POIMEN_API_KEY")),
+        (("doctor",), ("POIMEN_URL", "POIMEN_API_KEY")),
+        (("keys", "list"), ("POIMEN_DATABASE_URL",)),
+    ],
+)
+def test_the_service_of_another_account_is_said_to_be_one(
+    mem: Mem, locked: None, arguments: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    ran = mem(*arguments)
+
+    assert ran.exit_code != 0
+    assert "another account's" in ran.output
+    assert all(name in ran.output for name in names)
 
 
 @pytest.fixture
@@ -140,6 +199,7 @@ def test_a_new_key_is_the_only_thing_on_stdout(
         return "id1", "key1"
 
     monkeypatch.setattr("app.wiring.create_key", create)
+    monkeypatch.setattr("app.wiring.known_projects", lambda url: {"poimen"})
 
     ran = mem("keys", "create", "--name", "ci", "-p", "poimen", "--read-only")
     mem("keys", "create", "--name", "me")
@@ -147,6 +207,26 @@ def test_a_new_key_is_the_only_thing_on_stdout(
     assert ran.stdout == "key1\n"
     assert "id1" in ran.stderr
     assert asked == [(database, "ci", ["poimen"], False), (database, "me", None, True)]
+
+
+def test_a_key_without_a_name_is_not_made(database: str, mem: Mem) -> None:
+    ran = mem("keys", "create", "--name", " ")
+
+    assert ran.exit_code == 2
+    assert "--name" in ran.stderr
+
+
+def test_a_key_for_a_project_that_is_not_there_is_made_with_a_warning(
+    database: str, mem: Mem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.wiring.create_key", lambda *_: ("id1", "key1"))
+    monkeypatch.setattr("app.wiring.known_projects", lambda url: {"poimen"})
+
+    ran = mem("keys", "create", "--name", "ci", "-p", "poimen", "-p", "poimne")
+
+    assert (ran.exit_code, ran.stdout) == (0, "key1\n")
+    assert ran.stderr.splitlines()[0].startswith("warning: there is no project poimne yet")
+    assert "project poimen " not in ran.stderr
 
 
 def test_keys_are_listed_with_their_rights(
@@ -165,7 +245,7 @@ def test_keys_are_listed_with_their_rights(
         "id1\tci\tread only\tpoimen,atlas\trevoked",
         "id2\tci\tread and write\tall projects\tvalid",
     ]
-    assert json.loads(sent.stdout)["keys"][0]["created_at"] == "2026-07-21T00:00:00+00:00"
+    assert json.loads(sent.stdout)["keys"][0]["created_at"] == "2026-07-21T00:00:00Z"
 
 
 @pytest.mark.parametrize(("is_known", "exit_code"), [(True, 0), (False, 1)])

@@ -163,7 +163,59 @@ def test_nodes_without_a_project_are_not_stored_anywhere_by_guess(
     ran = mem("ingest", written(away, line("a")), "--as", "nodes")
 
     assert ran.exit_code == 2
+    assert "--project" in ran.stderr
+    assert "--all-projects" not in ran.stderr
     assert not accepting.said_to(INGEST)
+
+
+@pytest.mark.parametrize(
+    ("content", "looks_like"),
+    [
+        (b'[\n{"id": "a"},\n{"id": "b"}\n]\n', "an array"),
+        (b'[{"id": "a"}, {"id": "b"}]\n', "an array"),
+        (b'[ {"id": "a"},\n  {"id": "b"}]\n', "an array"),
+        (b'\n{\n  "id": "a"\n}\n', "one over several lines"),
+    ],
+)
+def test_a_file_of_another_shape_is_told_once_and_nothing_of_it_is_sent(
+    accepting: CannedService, mem: Mem, away: Path, content: bytes, looks_like: str
+) -> None:
+    ran = mem("ingest", written(away, content), "--as", "nodes", "-p", "poimen")
+
+    assert ran.exit_code == 1
+    (said,) = ran.stderr.splitlines()
+    assert "one object a line" in said
+    assert f"looks like {looks_like}" in said
+    assert not accepting.said_to(INGEST)
+
+
+def test_a_reason_is_told_once_with_the_lines_it_holds_for(
+    accepting: CannedService, mem: Mem, away: Path
+) -> None:
+    file = written(away, *[b"5\n"] * 13, line("a"), b"5\n")
+
+    ran = mem("ingest", file, "--as", "nodes", "-p", "poimen")
+
+    assert ran.stderr.splitlines() == [
+        f"{file} lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 4 more: not a JSON object"
+    ]
+    assert ran.exit_code == 3
+
+
+def test_no_more_reasons_are_told_than_a_person_reads(
+    accepting: CannedService, mem: Mem, away: Path
+) -> None:
+    skipped = [{"line": place, "reason": f"reason {place}"} for place in range(1, 31)]
+    counts = {"received": 40, "stored": 0, "updated": 0, "unchanged": 0, "skipped_count": 40}
+    accepting.answers[JOB] = 200, job("partial", files=[{**counts, "skipped": skipped}])
+    file = written(away, *[line(str(number)) for number in range(40)])
+
+    ran = mem("ingest", file, "--as", "nodes", "-p", "poimen")
+
+    said = ran.stderr.splitlines()
+    assert len(said) == 21
+    assert said[19] == f"{file} line 20: reason 20"
+    assert said[20] == f"{file}: and 20 more lines were skipped"
 
 
 def test_standard_input_is_a_file_too(accepting: CannedService, mem: Mem) -> None:
@@ -179,6 +231,7 @@ def test_a_file_without_any_node_sends_nothing(
     ran = mem("ingest", written(away, content), "--as", "nodes", "-p", "poimen")
 
     assert ran.exit_code == exit_code
+    assert ("holds no nodes" in ran.stderr) is (exit_code == 0)
     assert not accepting.said_to(INGEST)
 
 

@@ -22,7 +22,8 @@ def test_a_hit_is_shown_with_score_level_standing_id_ref_date_text_and_provenanc
     assert ran.stdout.splitlines() == [
         "0.94  L1 note  infra-root-causes  poimen/3f9a2c1e40b7  2026-07-21T10:30:00Z",
         "      Kong's buffer was 8k.",
-        '      +- L0 pi:2026-07-21-019f857d  turn 42  "what pi:2026-07-21-019f857d says"',
+        "      +- L0 pi:2026-07-21-019f857d  turn 42  2026-07-21T09:52:03Z"
+        '  "what pi:2026-07-21-019f857d says"',
         "",
     ]
     assert ran.stderr == "1 hit from 1 of 1 project in 0.1 s.\n"
@@ -71,6 +72,7 @@ def test_a_dash_reads_the_question_from_standard_input(service: CannedService, m
 def test_an_l2_hit_is_traced_over_two_hops_and_each_source_is_named_once(
     service: CannedService, mem: Mem
 ) -> None:
+    day = "2026-07-21T09:52:03Z"
     shared = parent("L0", "pi:a", 4)
     one = parent("L1", "standing:one", parents=[shared, parent("L0", "pi:b", 7)])
     two = parent("L1", "standing:two", parents=[shared], parents_omitted=3)
@@ -79,10 +81,10 @@ def test_an_l2_hit_is_traced_over_two_hops_and_each_source_is_named_once(
     ran = mem("query", "-A", "why?")
 
     assert ran.stdout.splitlines()[2:-1] == [
-        '      +- L1 standing:one  "what standing:one says"',
-        '         +- L0 pi:a  turn 4  "what pi:a says"',
-        '         +- L0 pi:b  turn 7  "what pi:b says"',
-        '      +- L1 standing:two  "what standing:two says"',
+        f'      +- L1 standing:one  {day}  "what standing:one says"',
+        f'         +- L0 pi:a  turn 4  {day}  "what pi:a says"',
+        f'         +- L0 pi:b  turn 7  {day}  "what pi:b says"',
+        f'      +- L1 standing:two  {day}  "what standing:two says"',
         "         +- and 3 more",
     ]
 
@@ -91,7 +93,32 @@ def test_evidence_is_its_own_provenance(service: CannedService, mem: Mem) -> Non
     turn = hit(level="L0", kind="turn", source="pi:a", turn=4, standing_id=None, parents=[])
     service.answers[QUERY] = 200, answer(turn)
 
-    assert "      +- L0 pi:a  turn 4\n" in mem("query", "-A", "why?").stdout
+    lines = mem("query", "-A", "why?").stdout.splitlines()
+
+    assert lines[0].startswith("0.94  L0 turn  pi:a  turn 4  poimen/")
+    assert not any("+-" in line for line in lines)
+
+
+def test_a_hit_shows_its_source_beside_its_name(service: CannedService, mem: Mem) -> None:
+    service.answers[QUERY] = (
+        200,
+        answer(
+            hit(standing_id="incidents", source="notes/backups"),
+            hit(standing_id=None, section="Restoring", source="runbook.md"),
+            hit(
+                standing_id=None,
+                source="notes/backups",
+                parents=[parent("L0", "a", timestamp=None)],
+            ),
+        ),
+    )
+
+    lines = mem("query", "-A", "why?").stdout.splitlines()
+
+    assert "L1 note  incidents (from notes/backups)  poimen/" in lines[0]
+    assert "L1 note  Restoring (from runbook.md)  poimen/" in lines[4]
+    assert "L1 note  notes/backups  poimen/" in lines[8]
+    assert lines[10] == '      +- L0 a  "what a says"'
 
 
 def test_a_hit_whose_evidence_is_gone_says_so(service: CannedService, mem: Mem) -> None:
@@ -271,6 +298,17 @@ def test_two_projects_with_the_same_nearest_root_are_not_guessed_between(
 
     assert ran.exit_code == 2
     assert "a and b have the same root" in ran.stderr
+    assert "--project" in ran.stderr
+    assert "projects add" not in ran.stderr
+
+
+def test_the_words_of_the_http_interface_are_taken_too(service: CannedService, mem: Mem) -> None:
+    service.answers[QUERY] = 200, answer()
+
+    mem("query", "-A", "--limit", "7", "--level", "L0", "why?")
+
+    asked = service.said_to(QUERY)[0]
+    assert (asked["limit"], asked["level"]) == ("7", "L0")
 
 
 def test_an_unknown_project_gets_the_nearest_name(service: CannedService, mem: Mem) -> None:
@@ -308,19 +346,33 @@ def test_a_problem_is_told_in_three_lines_with_the_exit_code_of_its_kind(
     said = ran.stderr.splitlines()
     assert ran.exit_code == exit_code
     assert said[0] == f"mem: {code.replace('_', ' ')}."
-    assert said[1].startswith("  Do the next thing.")
+    advice = "  POIMEN_API_KEY is " if status == 401 else "  Do the next thing."
+    assert said[1].startswith(advice)
     assert said[2] == f"  {code}, request 7f3a91"
     assert ran.stdout == ""
 
 
-def test_an_answer_that_is_not_of_this_service_is_told(service: CannedService, mem: Mem) -> None:
-    service.answers[QUERY] = 502, "<html>Bad Gateway</html>"
+@pytest.mark.parametrize(
+    ("status", "advice"), [(502, "POIMEN_URL"), (404, "POIMEN_URL"), (414, "shorten it")]
+)
+def test_an_answer_that_is_not_of_this_service_is_told(
+    service: CannedService,
+    mem: Mem,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    advice: str,
+) -> None:
+    service.answers[QUERY] = status, "<html>no</html>"
+    monkeypatch.setenv("POIMEN_URL", service.url.replace("//", "//me:hush@"))
 
     ran = mem("query", "-A", "why?")
 
+    said = ran.stderr.splitlines()
     assert ran.exit_code == 1
-    assert "POIMEN_URL" in ran.stderr
-    assert "unexpected_answer" in ran.stderr
+    assert said[0] == f"mem: HTTP {status} without a JSON answer."
+    assert advice in said[1]
+    assert "hush" not in ran.stderr
+    assert said[2] == "  unexpected_answer"
 
 
 @pytest.mark.parametrize(

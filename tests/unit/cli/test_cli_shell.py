@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from canned import CannedService, Mem, answer, hit, parent, project
@@ -219,6 +220,7 @@ def test_a_project_is_added_with_the_real_path_of_its_root(
 ) -> None:
     (away / "real").mkdir()
     (away / "link").symlink_to(away / "real")
+    service.answers["GET /memory/projects"] = 200, {"projects": []}
     service.answers["POST /memory/projects"] = 201, project("poimen", away / "real")
 
     ran = mem("projects", "add", "poimen", "--root", "link", "--title", "Poimen")
@@ -227,6 +229,56 @@ def test_a_project_is_added_with_the_real_path_of_its_root(
     assert service.said_to("POST /memory/projects") == [
         {"project": "poimen", "roots": [str((away / "real").resolve())], "title": "Poimen"}
     ]
+
+
+@pytest.mark.parametrize(
+    "other", [project("atlas", "{real}"), project("atlas", "/elsewhere", "{link}")]
+)
+def test_a_folder_of_another_project_is_refused(
+    service: CannedService, mem: Mem, away: Path, other: dict[str, Any]
+) -> None:
+    (away / "real").mkdir()
+    (away / "link").symlink_to(away / "real")
+    places = {"{real}": str(away / "real"), "{link}": str(away / "link")}
+    known = other | {"roots": [places.get(root, root) for root in other["roots"]]}
+    service.answers["GET /memory/projects"] = 200, {"projects": [known]}
+
+    ran = mem("projects", "add", "poimen", "--root", "real")
+
+    assert ran.exit_code == 2
+    assert "belongs to project atlas" in ran.stderr
+    assert not service.said_to("POST /memory/projects")
+
+
+def test_a_folder_may_be_given_to_its_own_project_again(
+    service: CannedService, mem: Mem, away: Path
+) -> None:
+    service.answers["GET /memory/projects"] = 200, {"projects": [project("poimen", away)]}
+    service.answers["POST /memory/projects"] = 200, project("poimen", away)
+
+    assert mem("projects", "add", "poimen", "--root", ".").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('[{"id": 1}]', "one object a line"),
+        ('{"text": "a"}', "names no project"),
+        ('{"project": "p", "text": "a"}', EXPECTED),
+        ("", EXPECTED),
+    ],
+)
+def test_the_demo_refuses_a_file_before_it_starts_anything(
+    mem: Mem, away: Path, monkeypatch: pytest.MonkeyPatch, content: str, said: str
+) -> None:
+    monkeypatch.setattr("app.local.stack.running_stack", None)
+    (away / "my.jsonl").write_text(content)
+
+    ran = mem("demo", "my.jsonl")
+
+    assert ran.exit_code == 2
+    assert said in ran.stderr
+    assert "--project" not in ran.stderr
 
 
 def test_the_demo_accepts_only_the_expected_note_with_its_evidence() -> None:

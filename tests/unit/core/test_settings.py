@@ -90,6 +90,12 @@ def test_a_tilde_is_the_home_folder_and_never_a_folder_of_that_name(
     assert Settings().data_dir == tmp_path / "memory"
 
 
+def test_a_file_is_no_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "hush").touch()
+
+    assert "is not a folder" in refused(monkeypatch, "DATA_DIR", str(tmp_path / "hush"))
+
+
 def test_a_log_level_may_be_written_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POIMEN_LOG_LEVEL", "debug")
 

@@ -12,7 +12,7 @@ import pytest
 
 from app.local import state
 from app.local.errors import StackError, StopRequested
-from app.local.state import State, exclusive, read_state, write_state
+from app.local.state import State, exclusive, is_out_of_reach, read_state, write_state
 
 ROOT = Path(__file__).parents[3]
 
@@ -68,6 +68,21 @@ def test_a_state_file_that_cannot_be_understood_is_no_state(tmp_path: Path) -> N
     state.state_file(tmp_path).write_text('{"url": 1}')
 
     assert read_state(tmp_path) is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is out of root's reach")
+def test_the_state_of_another_account_is_out_of_reach(tmp_path: Path) -> None:
+    write_state(tmp_path, state_of(os.getpid()))
+    assert not is_out_of_reach(tmp_path)
+    state.state_file(tmp_path).chmod(0)
+
+    assert read_state(tmp_path) is None
+    assert is_out_of_reach(tmp_path)
+
+
+def test_a_folder_without_a_state_is_not_out_of_reach(tmp_path: Path) -> None:
+    assert not is_out_of_reach(tmp_path)
+    assert not is_out_of_reach(tmp_path / "absent")
 
 
 def test_a_second_starter_is_told_where_the_running_one_is(tmp_path: Path) -> None:
