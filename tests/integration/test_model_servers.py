@@ -188,7 +188,7 @@ def test_a_rerank_server_that_is_too_slow_is_said_to_be(
 ) -> None:
     stored_birds(service)
     with reranking.held():
-        answer = service.ask(QUESTION, project="birds", level="L0", timeout_seconds=1)
+        answer = service.ask(QUESTION, project="birds", level="L0", timeout_seconds=2)
 
     assert len(answer["results"]) == 5
     assert [warning["code"] for warning in answer["warning_details"]] == ["rerank_truncated"]
@@ -265,7 +265,7 @@ def test_without_a_slot_in_time_hits_come_in_the_order_of_recall(
     with ThreadPoolExecutor(SLOTS) as pool, reranking.held():
         others = [pool.submit(ask, number, 20) for number in range(SLOTS)]
         until(lambda: len(reranking.requests) == SLOTS)
-        answer = ask(99, 1)
+        answer = ask(99, 2)
         reranking.free()
         assert not any(other.result()["degraded"] for other in others)
 
