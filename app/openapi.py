@@ -13,6 +13,8 @@ from app import parameters, schemas
 from workers.contracts import NodeBody
 
 _SCHEMAS = "#/components/schemas/"
+_TWO_CREDENTIALS = "A parameter is wrong, or both Authorization and X-API-Key were sent."
+_TOO_LONG = "From something in front of the service that takes no address this long, in its words."
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class Operation:
 
     method: str
     path: str
+    id: str
     summary: str
     responses: Mapping[int, type[BaseModel] | None]
     problems: tuple[int, ...] = ()
@@ -35,6 +38,7 @@ OPERATIONS = (
     Operation(
         "get",
         "/memory/query",
+        "ask",
         "Ask one project, or all that you may read",
         {200: schemas.QueryResponse},
         problems=(400, 401, 404, 502, 503, 504),
@@ -43,6 +47,7 @@ OPERATIONS = (
     Operation(
         "get",
         "/memory/projects",
+        "listProjects",
         "List the projects you may read",
         {200: schemas.ProjectList},
         problems=(400, 401, 503, 504),
@@ -50,6 +55,7 @@ OPERATIONS = (
     Operation(
         "post",
         "/memory/projects",
+        "saveProject",
         "Create a project, or add a title and root folders to it",
         {200: schemas.ProjectBody},
         problems=(400, 401, 403, 413, 415, 503, 504),
@@ -58,6 +64,7 @@ OPERATIONS = (
     Operation(
         "post",
         "/memory/ingest",
+        "submitIngest",
         "Submit nodes; they are stored before this answers, and searchable when the job ends",
         {202: schemas.IngestAccepted},
         problems=(400, 401, 403, 413, 415, 503),
@@ -66,15 +73,25 @@ OPERATIONS = (
     Operation(
         "get",
         "/memory/ingest/{job_id}",
+        "showIngest",
         "Follow an ingest job",
         {200: schemas.IngestStatus},
         problems=(400, 401, 404, 503),
         path_parameters=("job_id",),
     ),
-    Operation("get", "/health", "Live", {200: schemas.Health}, is_public=True, tags=("system",)),
+    Operation(
+        "get",
+        "/health",
+        "live",
+        "Live",
+        {200: schemas.Health},
+        is_public=True,
+        tags=("system",),
+    ),
     Operation(
         "get",
         "/health/ready",
+        "ready",
         "Ready: every dependency with its state",
         {200: schemas.Readiness, 503: schemas.Readiness},
         is_public=True,
@@ -83,6 +100,7 @@ OPERATIONS = (
     Operation(
         "get",
         "/problems/{code}",
+        "explainProblem",
         "What the type of a problem means",
         {200: None},
         problems=(404,),
@@ -91,7 +109,13 @@ OPERATIONS = (
         tags=("system",),
     ),
     Operation(
-        "get", "/openapi.json", "This document", {200: None}, is_public=True, tags=("system",)
+        "get",
+        "/openapi.json",
+        "describe",
+        "This document",
+        {200: None},
+        is_public=True,
+        tags=("system",),
     ),
 )
 
@@ -132,7 +156,11 @@ def _definitions() -> dict[str, Any]:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    said: dict[str, Any] = {"summary": operation.summary, "tags": list(operation.tags)}
+    said: dict[str, Any] = {
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "tags": list(operation.tags),
+    }
     parameters = [_path_parameter(name) for name in operation.path_parameters]
     if operation.parameters:
         parameters += _query_parameters(operation.parameters)
@@ -151,7 +179,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
     }
     for status in operation.problems:
         problem = _content(schemas.Problem, "application/problem+json")
-        said["responses"][str(status)] = {"description": "", "content": problem}
+        why = _TWO_CREDENTIALS if status == 400 and not operation.is_public else ""
+        said["responses"][str(status)] = {"description": why, "content": problem}
+    if operation.parameters:
+        said["responses"]["414"] = {"description": _TOO_LONG}
     said["security"] = [] if operation.is_public else [{"bearer": []}, {"key": []}]
     return said
 

@@ -77,7 +77,9 @@ class QueryParameters(BaseModel):
         AfterValidator(_no_nul),
     ] = Field(description="the question, or words to look for")
     project: Annotated[str, StringConstraints(min_length=1)] | None = Field(
-        None, description="ask this project only; left out: every project you may read"
+        None,
+        description="ask this project only, not together with `projects`;"
+        " left out: every project you may read",
     )
     projects: Annotated[list[str], BeforeValidator(_list), Field(min_length=1)] | None = Field(
         None, description="ask these projects, comma-separated; not together with `project`"
@@ -154,7 +156,10 @@ class IngestParameters(BaseModel):
     project: Annotated[str, Field(pattern=PROJECT_NAME)] | None = None
     format: Literal["nodes"]
     nodes: list[Any] = Field(
-        min_length=1, json_schema_extra={"items": {"$ref": "#/components/schemas/NodeBody"}}
+        min_length=1,
+        description="each is checked by itself while the job runs; one that is none is refused"
+        " there, by its place, and does not keep the others out",
+        json_schema_extra={"items": {"$ref": "#/components/schemas/NodeBody"}},
     )
 
 

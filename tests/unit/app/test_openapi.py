@@ -44,6 +44,26 @@ def test_the_document_covers_exactly_what_is_served(door: Door) -> None:
     assert described == served(door)
 
 
+def test_every_operation_has_a_name_of_its_own() -> None:
+    names = [
+        operation["operationId"]
+        for methods in document()["paths"].values()
+        for operation in methods.values()
+    ]
+
+    assert len(set(names)) == len(names) == len(OPERATIONS)
+
+
+def test_what_excludes_each_other_is_said() -> None:
+    query = document()["paths"]["/memory/query"]["get"]
+    said = {parameter["name"]: parameter["description"] for parameter in query["parameters"]}
+
+    assert "`projects`" in said["project"]
+    assert "`project`" in said["projects"]
+    assert "X-API-Key" in query["responses"]["400"]["description"]
+    assert "414" in query["responses"]
+
+
 def test_the_served_document_is_this_one(door: Door) -> None:
     assert door.get("/openapi.json", key=None).get_json() == document()
 
