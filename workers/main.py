@@ -8,6 +8,7 @@ import json  # noqa: E402
 import os  # noqa: E402
 import socket  # noqa: E402
 import time  # noqa: E402
+from datetime import UTC, datetime  # noqa: E402
 from typing import Any  # noqa: E402
 
 import structlog  # noqa: E402
@@ -77,7 +78,7 @@ def _register(sender: Any, **_: Any) -> None:
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "queues": sorted(sender.app.amqp.queues.consume_from),
-        "started_at": time.time(),
+        "started_at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     }
     if QUERY_QUEUE in says["queues"]:
         search = wiring.search()
@@ -106,4 +107,4 @@ def _clock_skew_ms() -> float:
     skew = ((before + time.time()) / 2 - (seconds + microseconds / 1e6)) * 1000
     if abs(skew) > SKEW_WARNING_MS:
         log.warning("clock_skew", skew_ms=round(skew, 1), mend="synchronise this host's clock")
-    return round(skew, 1)
+    return round(skew, 1) + 0.0  # adding 0 makes -0.0 a plain 0
