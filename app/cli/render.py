@@ -88,14 +88,12 @@ def _heading(hit: Item, look: Look) -> Iterator[str]:
 
 
 def _name(hit: Item) -> str:
-    """What a hit is called and where it is from; evidence is named by its source and turn."""
+    """What a hit is called and where it is from; what has no name goes by its source and turn."""
     source, turn = plain(hit.get("source") or ""), hit.get("turn")
-    if turn is not None:
-        source += f"  turn {turn}"
     name = plain(hit.get("standing_id") or hit.get("section") or "")
-    if not name or source.endswith(name):
-        return name or source
-    return f"{name} (from {source})"
+    if not name:
+        return source if turn is None else f"{source}  turn {turn}"
+    return name if source.endswith(name) else f"{name} (from {source})"
 
 
 def _date(timestamp: str, look: Look) -> str:
