@@ -49,24 +49,3 @@ def celery_options(url: str) -> dict[str, Any]:
         "worker_cancel_long_running_tasks_on_connection_loss": False,
         "worker_enable_remote_control": False,
     }
-
-
-def beat_schedule(redispatch_task: str, index_task: str, queue: str) -> dict[str, Any]:
-    """What runs on its own.
-
-    Every 5 s, accepted work that the broker lost is sent again; every 15 s, projects that have
-    outgrown exact recall get their index. A queue that nobody reads must not fill up with these, so
-    they expire.
-    """
-    return {
-        "redispatch-ingest": {
-            "task": redispatch_task,
-            "schedule": 5.0,
-            "options": {"queue": queue, "expires": 5.0},
-        },
-        "index-large-projects": {
-            "task": index_task,
-            "schedule": 15.0,
-            "options": {"queue": queue, "expires": 15.0},
-        },
-    }

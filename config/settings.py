@@ -132,6 +132,9 @@ class Settings(BaseSettings):
         4, description="most requests at once to that server, of all workers together"
     )
     ingest_attempts: PositiveInt = Field(5, description="attempts before an ingest job is failed")
+    ingest_stall_s: PositiveFloat = Field(
+        600.0, description="seconds without progress after which an ingest process is ended"
+    )
     ingest_max_mb: PositiveFloat = Field(64.0, description="largest accepted request body, in MB")
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], UpperCase] = Field(
         "INFO", description="DEBUG, INFO, WARNING or ERROR"

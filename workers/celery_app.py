@@ -5,8 +5,7 @@ from typing import Any
 import structlog
 from celery import Celery, Task
 
-from config.celery import beat_schedule, celery_options
-from workers.contracts import INDEX_LARGE_PROJECTS, REDISPATCH_INGEST, UPKEEP_QUEUE
+from config.celery import celery_options
 from workers.store.redis import celery_url
 
 TASK_MODULES = ("workers.tasks.query", "workers.tasks.ingest", "workers.tasks.upkeep")
@@ -27,5 +26,4 @@ def make_celery(redis_url: str) -> Celery:
     """
     celery = Celery("poimen", task_cls=PoimenTask, include=TASK_MODULES, set_as_current=True)
     celery.conf.update(celery_options(celery_url(redis_url)))
-    celery.conf.beat_schedule = beat_schedule(REDISPATCH_INGEST, INDEX_LARGE_PROJECTS, UPKEEP_QUEUE)
     return celery

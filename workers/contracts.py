@@ -21,6 +21,10 @@ UPKEEP_QUEUE = "upkeep"
 PREFIX = "poimen"
 """Every key of ours in Redis starts with this."""
 
+UPKEEP_KEY = f"{PREFIX}:upkeep"
+"""When upkeep last ran, in seconds since the epoch."""
+UPKEEP_KEPT_S = 600
+
 
 class SearchMessage(TypedDict):
     """One task's part of a query. Instants are seconds since the epoch, UTC."""

@@ -18,9 +18,10 @@ from redis.exceptions import RedisError  # noqa: E402
 from config.logs import set_up_logging  # noqa: E402
 from workers import wiring  # noqa: E402
 from workers.celery_app import make_celery  # noqa: E402
-from workers.contracts import INGEST_QUEUE, QUERY_QUEUE, worker_key  # noqa: E402
+from workers.contracts import INGEST_QUEUE, QUERY_QUEUE, UPKEEP_QUEUE, worker_key  # noqa: E402
 from workers.errors import EmbeddingServiceUnavailable, PoimenError  # noqa: E402
 from workers.ports import Encoder  # noqa: E402
+from workers.timetable import LOOK_S, ReleaseJobs, Timetable, end_hung_processes  # noqa: E402
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +29,7 @@ HEARTBEAT_S = 5.0
 SKEW_WARNING_MS = 250.0
 
 celery = make_celery(wiring.redis_url())
+celery.steps["worker"].add(ReleaseJobs)
 
 
 @signals.setup_logging.connect
@@ -83,10 +85,15 @@ def _register(sender: Any, **_: Any) -> None:
     if QUERY_QUEUE in says["queues"]:
         search = wiring.search()
         says |= {"embedder": search.encoder.model.name, "reranker": search.reranker.name}
+    timetable = Timetable(sender) if UPKEEP_QUEUE in says["queues"] else None
+    if INGEST_QUEUE in says["queues"]:
+        stall_s = wiring.settings().ingest_stall_s
+        sender.timer.call_repeatedly(LOOK_S, end_hung_processes, (stall_s,))
 
     def beat() -> None:
         try:
-            value = json.dumps(says | {"skew_ms": _clock_skew_ms()})
+            upkeep = timetable.says() if timetable else {}
+            value = json.dumps(says | upkeep | {"skew_ms": _clock_skew_ms()})
             wiring.redis().set(worker_key(sender.hostname), value, ex=int(3 * HEARTBEAT_S))
         except RedisError as error:
             log.warning("heartbeat_failed", error=type(error).__name__)

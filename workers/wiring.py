@@ -4,6 +4,7 @@ Built in the process that uses it: neither connections nor model sessions surviv
 """
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -64,7 +65,6 @@ class Ingest:
     database: Database
     jobs: PostgresIngestJobs
     model: int
-    attempts: int
 
 
 @cache
@@ -171,6 +171,16 @@ def check_model() -> None:
         use_model(short_lived, *embedding_identity(**_embedding_options()))
 
 
+def release_jobs(pids: Sequence[int]) -> int:
+    """Give back the ingest jobs of these processes; on a connection of its own, for their parent.
+
+    Raises:
+        StoreUnavailable: the database does not answer.
+    """
+    with closing(Database(database_url(), 1)) as short_lived:
+        return PostgresIngestJobs(short_lived).release(pids)
+
+
 @cache
 def search() -> Search:
     encoder = _encoder()
@@ -207,5 +217,4 @@ def ingest() -> Ingest:
         database=database(),
         jobs=jobs(),
         model=use_model(database(), encoder.model, encoder.token_model),
-        attempts=settings().ingest_attempts,
     )

@@ -5,7 +5,6 @@ socket. Every process finds its services by POIMEN_DATABASE_URL and POIMEN_REDIS
 """
 
 import sys
-from pathlib import Path
 
 from config.settings import Settings
 
@@ -49,15 +48,9 @@ def merge_worker(settings: Settings) -> list[str]:
 
 
 def background_worker(settings: Settings) -> list[str]:
-    """Ingest and upkeep: forked processes, which a hard time limit can end; and the timetable."""
+    """Ingest and upkeep: forked processes, of which one that hangs can be ended."""
     concurrency = settings.background_concurrency
-    command = _worker(settings, "background", "ingest,upkeep", "prefork", concurrency)
-    return [*command, "--beat", "--schedule", str(beat_schedule(settings.data_dir))]
-
-
-def beat_schedule(data_dir: Path) -> Path:
-    """Where the timetable remembers what ran last."""
-    return data_dir / "beat" / "schedule"
+    return _worker(settings, "background", "ingest,upkeep", "prefork", concurrency)
 
 
 def _worker(settings: Settings, name: str, queues: str, pool: str, concurrency: int) -> list[str]:

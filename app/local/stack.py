@@ -128,8 +128,7 @@ class Stack:
         check = self._stop_request.check
         self._held.enter_context(state.exclusive(self._data_dir, self._announce, check))
         listening = self._held.enter_context(_listen(settings.host, settings.port))
-        for name in ("logs", "beat"):
-            make_own_folder(self._data_dir / name)
+        make_own_folder(self._data_dir / "logs")
         for log in (self._data_dir / "logs").glob("*.log"):
             rotate_log(log)
         database_url = self._start_postgres(postgres)

@@ -1,17 +1,22 @@
 """Accepted submissions, from the 202 to their end."""
 
 import json
+import os
+import socket
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, cast
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from workers.contracts import NodesPayload
+from workers.deadline import Deadline
 from workers.errors import IngestNotFound
 from workers.model import Principal
-from workers.store.database import Database
+from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
 
 QUERIES = load_queries("ingest_jobs.sql")
@@ -26,7 +31,30 @@ class Claim:
 
     id: UUID
     attempt: int
-    payload: Mapping[str, Any]
+    payload: bytes
+
+    def read(self) -> NodesPayload:
+        """What was submitted.
+
+        Raises:
+            UnreadablePayload: it is damaged, or nested deeper than can be read.
+        """
+        try:
+            return cast(NodesPayload, json.loads(zlib.decompress(self.payload)))
+        except (zlib.error, ValueError, RecursionError) as error:
+            raise UnreadablePayload(type(error).__name__) from error
+
+
+class UnreadablePayload(Exception):
+    """A stored submission cannot be read, however often it is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Jobs that are not worked on though they are due."""
+
+    jobs: int
+    oldest_s: float
 
 
 class PostgresIngestJobs:
@@ -60,11 +88,20 @@ class PostgresIngestJobs:
             raise IngestNotFound(f"No ingest job {job_id}, or it is another key's.")
         return row
 
-    def claim(self, job_id: UUID) -> Claim | None:
-        row = self._execute("claim_job", {"id": job_id, "silent_s": SILENT_S})
-        if row is None:
-            return None
-        return Claim(row["id"], row["attempts"], json.loads(zlib.decompress(row["payload"])))
+    def claim(self, job_id: UUID, attempts: int) -> Claim | None:
+        """Take a job; None if it is not to be had. One that had all its attempts is failed here."""
+        arguments = {
+            "id": job_id,
+            "attempts": attempts,
+            "message": f"given up after {attempts} attempts",
+            "silent_s": SILENT_S,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+        }
+        with self._database.transaction() as connection:
+            connection.execute(QUERIES["give_up_job"].encode(), arguments)
+            row = connection.execute(QUERIES["claim_job"].encode(), arguments).fetchone()
+        return Claim(row["id"], row["attempts"], row["payload"]) if row else None
 
     def beat(self, claim: Claim, done: int, total: int) -> bool:
         """Whether the job is still this claim's to work on."""
@@ -100,6 +137,34 @@ class PostgresIngestJobs:
         with self._database.transaction() as connection:
             rows = connection.execute(QUERIES["forgotten_jobs"].encode(), arguments)
             return [row["id"] for row in rows]
+
+    def requeue_lost(self, has_ended: Callable[[int, datetime], bool]) -> list[UUID]:
+        """Take jobs from processes of this host that have ended; returns those jobs.
+
+        Args:
+            has_ended: whether the process with this number, at work at this instant, is no more.
+        """
+        lost = []
+        with self._database.transaction() as connection:
+            host = {"host": socket.gethostname()}
+            for row in connection.execute(QUERIES["claims_of_host"].encode(), host).fetchall():
+                if has_ended(row["claimed_pid"], row["heartbeat_at"]):
+                    arguments = {"id": row["id"], "attempt": row["attempts"]}
+                    requeued = connection.execute(QUERIES["requeue_job"].encode(), arguments)
+                    lost += [row["id"] for row in requeued]
+        return lost
+
+    def release(self, pids: Sequence[int]) -> int:
+        """Give back the jobs of these processes of this host; returns how many they were."""
+        arguments = {"host": socket.gethostname(), "pids": list(pids)}
+        with self._database.transaction() as connection:
+            return connection.execute(QUERIES["release_jobs"].encode(), arguments).rowcount
+
+    def backlog(self, patience_s: float, deadline: Deadline) -> Backlog:
+        """The jobs that have been due, or silent, for longer than this."""
+        statement = Statement(QUERIES["backlog"], {"patience_s": patience_s})
+        ((row,),) = self._database.read([statement], deadline)
+        return Backlog(row["jobs"], row["oldest_s"] or 0.0)
 
     def _execute(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         with self._database.transaction() as connection:

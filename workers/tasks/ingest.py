@@ -9,11 +9,12 @@ import structlog
 from celery import shared_task
 
 from workers import wiring
-from workers.contracts import INGEST_NODES
+from workers.contracts import INGEST_NODES, NodesPayload
 from workers.errors import EmbeddingServiceUnavailable, ModelMismatch, PoimenError
 from workers.ingest.nodes import Refusal, read_nodes
 from workers.model import Encoding, Level, Node, ProjectName, Refused, Sha256
-from workers.store.ingest_jobs import Claim
+from workers.pulse import pulse
+from workers.store.ingest_jobs import Claim, UnreadablePayload
 from workers.store.nodes import PostgresNodes
 
 log = structlog.get_logger(__name__)
@@ -28,7 +29,7 @@ Key = tuple[ProjectName, Sha256]
 
 
 class ClaimLost(Exception):
-    """Another worker took the job over, or it was cancelled."""
+    """The job was taken from this process: it was too quiet, or its worker is to end."""
 
 
 @shared_task(name=INGEST_NODES)
@@ -38,43 +39,41 @@ def ingest_nodes(job_id: str) -> None:
     A fault that may pass puts the job back with a growing delay; the last attempt ends it as
     failed, with the reason. A worker that dies leaves the claim to be taken over.
     """
-    claim = wiring.jobs().claim(UUID(job_id))
+    pulse.beat()
+    attempts = wiring.settings().ingest_attempts
+    claim = wiring.jobs().claim(UUID(job_id), attempts)
     if claim is None:
         return
-    work = wiring.ingest()
-    if claim.attempt > work.attempts:
-        error = ("attempts_exhausted", f"given up after {work.attempts} attempts")
-        work.jobs.finish(claim, "failed", [], error=error)
-        return
     try:
-        _ingest(work, claim)
+        _ingest(wiring.ingest(), claim, claim.read())
     except ClaimLost:
-        log.warning("ingest_claim_lost", job=job_id)
+        log.info("ingest_claim_lost", job=job_id)
+    except UnreadablePayload as error:  # nor will it be readable later
+        said = f"the stored submission cannot be read ({error})"
+        wiring.jobs().finish(claim, "failed", [], error=("unreadable_submission", said))
     except ModelMismatch as error:  # it takes an operator, not time
-        work.jobs.finish(claim, "failed", [], error=(error.code, str(error)))
+        wiring.jobs().finish(claim, "failed", [], error=(error.code, str(error)))
     except EmbeddingServiceUnavailable as error:
         # A server that says when to come back is not asked before; meanwhile the worker is free.
-        _put_back(work, claim, error.code, str(error), error.retry_after_s or 0.0)
+        _put_back(attempts, claim, error.code, str(error), error.retry_after_s or 0.0)
     except PoimenError as error:
-        _put_back(work, claim, error.code, str(error))
+        _put_back(attempts, claim, error.code, str(error))
     except Exception as error:
         # Written down before it is raised, so that the job's reader sees it too.
-        _put_back(work, claim, "internal_error", f"a fault of this service: {type(error).__name__}")
+        said = f"a fault of this service: {type(error).__name__}"
+        _put_back(attempts, claim, "internal_error", said)
         raise
 
 
-def _put_back(
-    work: wiring.Ingest, claim: Claim, code: str, message: str, asked_s: float = 0.0
-) -> None:
-    if claim.attempt >= work.attempts:
-        work.jobs.finish(claim, "failed", [], error=(code, message))
+def _put_back(attempts: int, claim: Claim, code: str, message: str, asked_s: float = 0.0) -> None:
+    if claim.attempt >= attempts:
+        wiring.jobs().finish(claim, "failed", [], error=(code, message))
     else:
         delay_s = max(min(300.0, 2.0**claim.attempt), min(LONGEST_DELAY_S, asked_s))
-        work.jobs.retry(claim, delay_s, (code, message))
+        wiring.jobs().retry(claim, delay_s, (code, message))
 
 
-def _ingest(work: wiring.Ingest, claim: Claim) -> None:
-    payload = claim.payload
+def _ingest(work: wiring.Ingest, claim: Claim, payload: NodesPayload) -> None:
     projects = payload["projects"]
     nodes, refusals = read_nodes(
         payload["nodes"],
@@ -90,6 +89,7 @@ def _ingest(work: wiring.Ingest, claim: Claim) -> None:
     for done, batch in _batches(nodes):
 
         def beat(done: int = unread + done) -> None:
+            pulse.beat()
             if not work.jobs.beat(claim, done, total):
                 raise ClaimLost
 

@@ -1,7 +1,9 @@
 """What keeps the promises of a 202 when a queue forgets or a worker dies."""
 
 import time
+from datetime import datetime
 
+import psutil
 import structlog
 from celery import current_app, shared_task
 
@@ -11,6 +13,8 @@ from workers.contracts import (
     INGEST_NODES,
     INGEST_QUEUE,
     REDISPATCH_INGEST,
+    UPKEEP_KEPT_S,
+    UPKEEP_KEY,
 )
 
 log = structlog.get_logger(__name__)
@@ -35,15 +39,32 @@ def index_large_projects() -> None:
 
 @shared_task(name=REDISPATCH_INGEST)
 def redispatch_ingest() -> None:
-    """Send accepted ingest work again that no message stands for any more.
+    """Take jobs from processes that have ended, and send again what no message stands for any more.
 
-    Only when nothing waits in the queue: jobs that merely wait their turn need no second message.
-    Running this twice at once is harmless, since a job is claimed in PostgreSQL.
+    The latter only when nothing waits in the queue: jobs that merely wait their turn need no second
+    message. Running this twice at once is harmless, since a job is claimed in PostgreSQL.
     """
-    if wiring.redis().llen(INGEST_QUEUE):
-        return
-    forgotten = wiring.jobs().forgotten()
-    for job_id in forgotten:
+    redis, jobs = wiring.redis(), wiring.jobs()
+    lost = jobs.requeue_lost(_has_ended)
+    if lost:
+        log.warning("ingest_process_lost", jobs=len(lost))
+    forgotten = [] if redis.llen(INGEST_QUEUE) else jobs.forgotten()
+    for job_id in dict.fromkeys((*lost, *forgotten)):
         current_app.send_task(INGEST_NODES, [str(job_id)], queue=INGEST_QUEUE, ignore_result=True)
     if forgotten:
         log.info("ingest_redispatched", jobs=len(forgotten))
+    redis.set(UPKEEP_KEY, time.time(), ex=UPKEEP_KEPT_S)
+
+
+def _has_ended(pid: int, worked_at: datetime) -> bool:
+    """Whether a process of this host is no more, even if another one has its number now."""
+    try:
+        process = psutil.Process(pid)
+        return (
+            process.status() == psutil.STATUS_ZOMBIE
+            or process.create_time() > worked_at.timestamp()
+        )
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.AccessDenied:
+        return False

@@ -1,7 +1,6 @@
 """The command lines that `mem up` starts."""
 
 import sys
-from pathlib import Path
 
 from app.local import commands
 from config.settings import Settings
@@ -37,13 +36,11 @@ def test_merges_have_a_queue_and_a_process_of_their_own() -> None:
     assert option(query, "--pool") == option(merge, "--pool") == "threads"
 
 
-def test_the_background_worker_forks_and_keeps_the_timetable_in_the_state_folder() -> None:
-    settings = Settings(data_dir=Path("/state"), background_concurrency=2)
-    command = commands.worker_commands(settings)["background"]
+def test_the_background_worker_forks_and_does_upkeep_too() -> None:
+    command = commands.worker_commands(Settings(background_concurrency=2))["background"]
 
     assert (option(command, "--pool"), option(command, "--concurrency")) == ("prefork", "2")
     assert option(command, "--queues") == "ingest,upkeep"
-    assert option(command, "--schedule") == "/state/beat/schedule"
 
 
 def test_no_worker_reserves_messages_it_cannot_yet_work_on() -> None:
