@@ -137,6 +137,23 @@ def test_ingest_reports_what_it_stored_and_what_it_already_had(empty_service: Se
     assert f"{count} unchanged" in second.stdout + second.stderr
 
 
+def test_a_key_for_a_project_that_is_not_there_yet_is_made_with_a_warning(
+    service: Service,
+) -> None:
+    made = service.mem("keys", "create", "--name", "early", "-p", "poimen", "-p", "later")
+
+    assert made.returncode == 0
+    assert "no project later yet" in made.stderr
+    assert "no project poimen" not in made.stderr
+
+
+def test_evidence_is_named_by_its_source_and_turn(service: Service) -> None:
+    done = service.mem("query", "-p", "poimen", "--levels", "L0", "-k", "1", QUESTION)
+
+    assert "  L0 turn  pi:2026-07-21-019f857d  turn " in done.stdout.splitlines()[0]
+    assert "+-" not in done.stdout
+
+
 def test_a_revoked_key_is_told_to_sign_in(service: Service) -> None:
     made = service.mem("keys", "create", "--name", "passing", "--format", "json")
     key = json.loads(made.stdout)

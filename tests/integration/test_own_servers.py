@@ -91,6 +91,37 @@ def test_a_database_that_does_not_answer_is_a_clear_refusal(session_service: Ser
     assert "secret-word" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("part", "said"), [("password", "refuses the password"), ("database", "no such database")]
+)
+def test_what_is_wrong_with_an_address_is_told_apart(
+    session_service: Service, part: str, said: str
+) -> None:
+    url = session_service.database_url
+    wrong = {
+        "password": url.replace("@", "-secret-word@", 1),
+        "database": url.replace("/poimen?", "/secret-word?", 1),
+    }[part]
+    keys = [str(MEM), "keys", "list"]
+
+    done = [
+        migrate(wrong),
+        subprocess.run(
+            keys,
+            env=clean_environment() | {"POIMEN_DATABASE_URL": wrong},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ),
+    ]
+
+    for one in done:
+        assert one.returncode == 1
+        assert said in one.stderr
+        assert len(one.stderr.splitlines()) == 3
+        assert "secret-word" not in one.stdout + one.stderr
+
+
 def test_another_model_than_the_stored_vectors_is_refused_at_the_start(
     session_service: Service, own_database: str
 ) -> None:

@@ -1,6 +1,7 @@
 """The projects of a memory and what they hold, and what the service says of itself."""
 
 from collections import Counter
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -140,6 +141,8 @@ def test_readiness_names_every_dependency_and_worker(service: Service) -> None:
     assert all(state["state"] == "ok" for state in said["dependencies"].values())
     assert "pgvector" in said["dependencies"]["database"]["detail"]
     queues = {queue for worker in said["workers"] for queue in worker["queues"]}
+    starts = [datetime.fromisoformat(worker["started_at"]) for worker in said["workers"]]
+    assert all(start.utcoffset() == timedelta(0) for start in starts)
     assert {"query", "merge", "ingest", "upkeep"} <= queues
 
 

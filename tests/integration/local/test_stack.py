@@ -353,7 +353,7 @@ def test_a_taken_port_is_told(used_dir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         stack = make_stack(used_dir, StopRequest(), port=port)
-        with pytest.raises(StackError, match=rf"port {port} .*choose another"), stack:
+        with pytest.raises(StackError, match=rf"port {port} .*takes a free one"), stack:
             stack.start()
 
 
