@@ -74,9 +74,9 @@ def test_one_line_tells_when_it_is_ready_and_a_signal_to_it_alone_ends_everythin
 
 
 def test_a_start_that_fails_says_why_and_exits_with_1(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("not a folder")
+    (tmp_path / "file").write_text("not a folder")
 
-    with mem_up(tmp_path / "state") as process:
+    with mem_up(tmp_path / "file" / "state") as process:
         _, errors = process.communicate(timeout=WAIT_S)
 
     assert process.returncode == 1
