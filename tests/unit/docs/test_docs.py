@@ -1,6 +1,8 @@
 """The documents say what the code does: settings, error codes, dependencies, links, commands."""
 
+import json
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import click
 import pytest
 
 from app.cli import main
+from app.local import commands
 from app.openapi import OPERATIONS
 from app.problems import STATUS
 from config.settings import Settings
@@ -96,6 +99,37 @@ def test_every_command_that_is_shown_exists(path: Path) -> None:
         assert command is not None, f"mem {first}"
         if isinstance(command, click.Group) and rest:
             assert rest[0] in command.commands, f"mem {first} {rest[0]}"
+
+
+def documented_commands(place: str) -> list[list[str]]:
+    """The command lines of web server and workers that a place tells, as words."""
+    if place == "docs/running.md":
+        lines = page(place).replace("\\\n", " ").splitlines()
+        found = [shlex.split(line) for line in lines if line.startswith(("gunicorn ", "celery "))]
+    else:
+        lists = re.findall(r"(?:CMD|command:) (\[.*?\])", page(place), re.DOTALL)
+        found = [json.loads(words) for words in lists]
+    return [words for words in found if words[0] in ("gunicorn", "celery")]
+
+
+def flags_of(words: list[str]) -> dict[str, str | None]:
+    """Each flag with its value, but for values that are the place's own."""
+    own = {"--bind", "--hostname", "--threads", "--concurrency"}
+    flags: dict[str, str | None] = {}
+    for word, following in zip(words, [*words[1:], "--"], strict=True):
+        if word.startswith("--"):
+            flags[word] = None if word in own or following.startswith("--") else following
+    flags.pop("--loglevel", None)  # the processes read POIMEN_LOG_LEVEL by themselves
+    return flags
+
+
+@pytest.mark.parametrize("places", [["docs/running.md"], ["Dockerfile", "docker-compose.yml"]])
+def test_command_lines_have_the_same_flags_as_those_that_mem_up_starts(places: list[str]) -> None:
+    settings = Settings()
+    told = [flags_of(words) for place in places for words in documented_commands(place)]
+    ours = [commands.web_command(settings, 3), *commands.worker_commands(settings).values()]
+
+    assert sorted(told, key=str) == sorted((flags_of(words) for words in ours), key=str)
 
 
 def test_the_http_page_shows_every_route_and_no_other() -> None:
