@@ -34,6 +34,8 @@ def create_app(front: FrontDoor) -> Flask:
         response.headers["X-Request-Id"] = g.request_id
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers.setdefault("Cache-Control", "no-store")
+        if request.method == "OPTIONS":  # the framework calls its empty answer HTML
+            response.headers.pop("Content-Type", None)
         return response
 
     @app.teardown_request

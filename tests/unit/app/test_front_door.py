@@ -292,3 +292,12 @@ def test_an_error_of_the_store_while_listing_is_a_problem(
 
     assert response.status_code == 503
     assert response.get_json()["detail"] == "the database is away"
+
+
+def test_the_methods_of_an_address_are_told_without_a_page(door: Door) -> None:
+    response = door.client.open("/memory/query", method="OPTIONS")
+
+    assert response.status_code == 200
+    assert "GET" in response.headers["Allow"]
+    assert "Content-Type" not in response.headers
+    assert response.data == b""
