@@ -7,7 +7,7 @@ from workers.errors import InvalidParameters, NotAuthenticated
 from workers.model import Principal
 from workers.ports import Keys
 
-_LOOKUP_S = 5.0
+_LOOKUP_S = 2.0
 _LONGEST_KEY = 200
 
 

@@ -40,6 +40,7 @@ class ParentBody(Body):
     source: str
     turn: int | None
     text: str
+    is_excerpt: bool = Field(description="the text is longer than its beginning shown here")
     timestamp: Instant | None
     parents: list["ParentBody"]
     parents_omitted: int = Field(description="parents beyond those shown")
@@ -61,6 +62,7 @@ class Result(Body):
     level: Level
     kind: Kind
     text: str
+    is_excerpt: bool = Field(description="the text is longer than its beginning shown here")
     source: str
     title: str | None
     standing_id: str | None

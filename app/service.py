@@ -47,15 +47,18 @@ class Service:
         self._finalize = finalize
         self._dispatcher = dispatcher
 
-    def ask(self, parameters: QueryParameters, principal: Principal) -> Answer:
+    def ask(self, parameters: QueryParameters, principal: Principal, began_at: float) -> Answer:
         """Answer a question within its timeout, from whatever projects answered by then.
+
+        Args:
+            began_at: when the request began, on the monotonic clock; its timeout counts from there.
 
         Raises:
             ProjectNotFound: a named project is unknown, or not this principal's.
             DeadlineExceeded: every project timed out.
             EmbeddingServiceUnavailable, StoreUnavailable, AllProjectsFailed: every project failed.
         """
-        deadline = Deadline.after(parameters.timeout_s)
+        deadline = Deadline(began_at + parameters.timeout_s)
         reserve = merge_reserve(parameters.timeout_s)
         query_id = uuid4().hex
         projects = self._resolve(parameters, principal, deadline)

@@ -32,10 +32,12 @@ def celery_options(url: str) -> dict[str, Any]:
             "ack_emulation": False,
             "socket_keepalive": True,
             "socket_connect_timeout": 2,
+            # Longer than the 1 s of a worker's blocking read; ends a publish to a hanging server.
+            "socket_timeout": 2,
             "health_check_interval": 25,
         },
         "redis_socket_connect_timeout": 2,
-        "redis_socket_timeout": 5,
+        "redis_socket_timeout": 2,
         "result_backend_transport_options": {
             "retry_policy": {"max_retries": 1, "interval_start": 0, "interval_step": 0.05}
         },

@@ -134,6 +134,7 @@ class Node:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     parents: tuple[Sha256, ...] = ()
     embedding: Sequence[float] | None = None
+    is_excerpt: bool = False  # read back for an answer, and longer than answers carry
     line: int | None = field(default=None, compare=False)  # in the submission that brought it
 
 
@@ -176,6 +177,7 @@ class Parent:
     timestamp: datetime | None
     parents: tuple["Parent", ...] = ()
     parents_omitted: int = 0
+    is_excerpt: bool = False  # `text` is only the beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,7 @@ class Hit:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     parents: tuple[Parent, ...] = ()
     parents_omitted: int = 0
+    is_excerpt: bool = False  # `text` is only the beginning
 
     @property
     def fused(self) -> float:

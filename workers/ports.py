@@ -115,14 +115,13 @@ class Searchable(Protocol):
         self,
         nodes: Sequence[Sha256],
         climbing: Sequence[Sha256],
-        hops: int,
-        fan: int,
+        fans: Sequence[int],
         deadline: Deadline,
     ) -> Loaded:
-        """The nodes, and the edges within `hops` of those that are `climbing`.
+        """The nodes, and the edges within `len(fans)` hops of those that are `climbing`.
 
-        Parents of a node come in order of precedence, then sha256; at most `fan` of them are
-        followed.
+        Parents of a node come in order of precedence, then sha256; at the first hop at most
+        `fans[0]` of them are followed, and so on. Long texts are cut to an excerpt.
         """
         ...
 

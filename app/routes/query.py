@@ -17,5 +17,5 @@ def ask() -> ResponseReturnValue:
     """Answer a question from one project, or from all that the caller may read."""
     who = principal()
     parameters = read_parameters(QueryParameters, request.args)
-    answer = service().ask(parameters, who)
+    answer = service().ask(parameters, who, g.started_at)
     return reply(QueryResponse.of(parameters, answer, time.monotonic() - g.started_at))

@@ -99,3 +99,41 @@ def test_query_a10_an_empty_or_missing_question_is_a_400(service: Service) -> No
         assert response.status_code == 400
         assert response.headers["Content-Type"] == "application/problem+json"
         assert response.json()["errors"][0]["parameter"] == "query"
+
+
+def test_an_answer_stays_small_however_much_stands_behind_it(empty_service: Service) -> None:
+    text = "The gateway refuses bodies over 10 KB. " * 500
+    turns = [
+        {"id": f"t{n}", "level": "L0", "kind": "turn", "source": "s", "text": f"{n} {text}"}
+        for n in range(20)
+    ]
+    notes = [
+        {"id": f"n{n}", "level": "L1", "kind": "note", "source": "s", "text": f"{n} {text}"}
+        | {"parents": [turn["id"] for turn in turns]}
+        for n in range(20)
+    ]
+    syntheses = [
+        {"level": "L2", "kind": "synthesis", "source": "s", "text": f"{n} {text}"}
+        | {"parents": [note["id"] for note in notes]}
+        for n in range(20)
+    ]
+    assert empty_service.ingest([*turns, *notes, *syntheses], "deep")["status"] == "completed"
+
+    response = empty_service.get("/memory/query", query=QUESTION, level="L2", limit=20)
+    top = response.json()["results"][0]
+
+    assert len(response.content) < 3_000_000
+    assert (len(top["parents"]), top["parents_omitted"]) == (12, 8)
+    assert (len(top["parents"][0]["parents"]), top["parents"][0]["parents_omitted"]) == (4, 16)
+    assert top["parents"][0]["is_excerpt"] is True
+    assert len(top["parents"][0]["text"]) == 1000
+    assert top["is_excerpt"] is False
+
+
+def test_a_very_long_hit_says_that_its_text_goes_on(empty_service: Service) -> None:
+    long = {"level": "L0", "kind": "document", "source": "s", "text": "gateway " * 10_000}
+    assert empty_service.ingest([long], "long")["status"] == "completed"
+
+    (hit,) = results_of(empty_service, "gateway", level="L0")
+
+    assert (len(hit["text"]), hit["is_excerpt"]) == (20_000, True)

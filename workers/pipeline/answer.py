@@ -21,8 +21,7 @@ from workers.model import (
 )
 from workers.pipeline.rerank import Reranked, rerank
 from workers.pipeline.walk import (
-    HOPS,
-    PARENTS_PER_NODE,
+    FANS,
     Steps,
     by_child,
     parents_of,
@@ -147,7 +146,7 @@ def _load_hits(
         return ()
     shas = [candidate.sha256 for candidate in best]
     climbing = [candidate.sha256 for candidate in best if candidate.level is not Level.L0]
-    loaded = nodes.load(shas, climbing, HOPS, PARENTS_PER_NODE, deadline)
+    loaded = nodes.load(shas, climbing, FANS, deadline)
     steps = by_child(loaded.steps)
     # A node deleted between recall and here is simply no longer a hit.
     return tuple(
@@ -175,6 +174,7 @@ def _hit(project: ProjectName, candidate: Candidate, node: Node, steps: Steps) -
         timestamp=node.occurred_at,
         tags=node.tags,
         metadata=node.metadata,
+        is_excerpt=node.is_excerpt,
         parents=parents,
         parents_omitted=omitted,
     )

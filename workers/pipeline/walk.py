@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from workers.model import Level, Node, Parent, Sha256, Step
 
-HOPS = 2  # L2 -> L1 -> L0
-PARENTS_PER_NODE = 20  # more are counted, not shown: a synthesis may stand on hundreds of turns
+# Parents shown of a hit, and of each of these: L2 -> L1 -> L0. More are counted, not shown. A
+# synthesis may stand on hundreds of turns, and fifty of them in one answer would be megabytes.
+FANS = (12, 4)
 
 Steps = Mapping[Sha256, Sequence[Step]]
 
@@ -19,23 +20,27 @@ def by_child(steps: Iterable[Step]) -> Steps:
     return grouped
 
 
-def parents_of(node: Sha256, steps: Steps, hops: int = HOPS) -> tuple[tuple[Parent, ...], int]:
-    """A node's parents as trees, and how many more it has than are shown."""
-    if hops == 0:
+def parents_of(
+    node: Sha256, steps: Steps, fans: Sequence[int] = FANS
+) -> tuple[tuple[Parent, ...], int]:
+    """A node's parents as trees, at most `fans[0]` of them, and how many more it has."""
+    if not fans:
         return (), 0
     own = steps.get(node, ())
-    parents = tuple(_parent(step.parent, steps, hops - 1) for step in own)
-    return parents, (own[0].siblings - len(own) if own else 0)
+    shown = own[: fans[0]]
+    parents = tuple(_parent(step.parent, steps, fans[1:]) for step in shown)
+    return parents, (own[0].siblings - len(shown) if own else 0)
 
 
-def _parent(node: Node, steps: Steps, hops: int) -> Parent:
-    parents, omitted = parents_of(node.sha256, steps, hops)
+def _parent(node: Node, steps: Steps, fans: Sequence[int]) -> Parent:
+    parents, omitted = parents_of(node.sha256, steps, fans)
     return Parent(
         level=node.level,
         kind=node.kind,
         sha256=node.sha256,
         source=node.source,
         text=node.text,
+        is_excerpt=node.is_excerpt,
         turn=node.position,
         timestamp=node.occurred_at,
         parents=parents,

@@ -15,10 +15,12 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from workers.deadline import Deadline
 from workers.errors import DeadlineExceeded, StoreUnavailable
 from workers.store.refusals import refusal
+from workers.store.watchdog import Watchdog
 
 MIN_SERVER = 150000
 MIN_PGVECTOR = (0, 8, 4)
 _CONNECT_TIMEOUT_S = 5.0
+_WRITE_TIMEOUT_S = 60.0
 
 Rows = list[dict[str, Any]]
 
@@ -33,9 +35,14 @@ class Statement(NamedTuple):
 
 
 class Database:
-    """A pool of connections to the one durable truth."""
+    """A pool of connections to the one durable truth. No wait for it is without an end."""
 
-    def __init__(self, url: str, max_connections: int = 8) -> None:
+    def __init__(
+        self, url: str, max_connections: int = 8, write_timeout_s: float = _WRITE_TIMEOUT_S
+    ) -> None:
+        """write_timeout_s: for a transaction, and for each of its statements."""
+        self._write_timeout_s = write_timeout_s
+        self._watchdog = Watchdog()
         self._pool = ConnectionPool(
             url,
             min_size=1,
@@ -58,45 +65,58 @@ class Database:
     def read(self, statements: Sequence[Statement], deadline: Deadline) -> list[Rows]:
         """The rows of each statement, sent together; the server stops them at the deadline.
 
-        A connection that broke while it lay idle (a restarted server) is replaced once.
+        A connection that broke is replaced while there is time: after a restart of the server, all
+        that lay idle are broken.
 
         Raises:
             DeadlineExceeded: out of time, in a statement or waiting for a connection.
             StoreUnavailable: the database does not answer.
         """
-        try:
-            return self._read(statements, deadline)
-        except psycopg.OperationalError:
-            self._pool.check()
-        try:
-            return self._read(statements, deadline)
-        except psycopg.OperationalError as error:
-            raise _unavailable(error) from error
+        for is_last in (*[False] * self._pool.max_size, True):
+            try:
+                return self._read(statements, deadline)
+            except psycopg.OperationalError as error:
+                if is_last or deadline.passed():
+                    raise _unavailable(error) from error
+        raise AssertionError("the last round returns or raises")
 
     def _read(self, statements: Sequence[Statement], deadline: Deadline) -> list[Rows]:
-        left = deadline.remaining()
-        if left <= 0:
+        if deadline.passed():
             raise DeadlineExceeded("No time left for the database.")
         try:
-            with self._pool.connection(timeout=min(left, _CONNECT_TIMEOUT_S)) as connection:
-                return _pipelined(connection, statements, left)
+            with self._pool.connection(timeout=_wait_s(deadline)) as connection:
+                left = deadline.remaining()
+                with self._watchdog.over(connection, left):
+                    return _pipelined(connection, statements, left)
         except errors.QueryCanceled as error:
             raise DeadlineExceeded("The database was still searching at the deadline.") from error
         except PoolTimeout as error:
+            if not self._is_busy():
+                raise _unavailable(error) from error
             if deadline.passed():
                 raise DeadlineExceeded("No database connection was free in time.") from error
-            raise _unavailable(error) from error
+            raise
+
+    def _is_busy(self) -> bool:
+        """Whether the pool has connections, all of them at work."""
+        return self._pool.get_stats().get("pool_size", 0) > 0
 
     @contextmanager
     def transaction(self) -> Iterator[Connection[dict[str, Any]]]:
         """A connection inside a transaction: committed at the end, rolled back on an error.
 
         Raises:
-            StoreUnavailable: the database does not answer.
+            StoreUnavailable: the database does not answer, or not within the write timeout.
         """
         try:
-            with self._pool.connection() as connection, connection.transaction():
+            with (
+                self._pool.connection() as connection,
+                self._watchdog.over(connection, self._write_timeout_s),
+                connection.transaction(),
+            ):
                 connection.row_factory = dict_row
+                limit = [f"{self._write_timeout_s * 1000:.0f}"]
+                connection.execute("SELECT set_config('statement_timeout', %s, true)", limit)
                 yield connection
         except (PoolTimeout, psycopg.OperationalError) as error:
             raise _unavailable(error) from error
@@ -125,6 +145,11 @@ class Database:
                     connection.execute("SELECT pg_advisory_unlock(%s)", [lock])
         except (PoolTimeout, psycopg.OperationalError) as error:
             raise _unavailable(error) from error
+
+
+def _wait_s(deadline: Deadline) -> float:
+    """How long to wait for a free connection before asking whether there is a database at all."""
+    return min(deadline.remaining(), _CONNECT_TIMEOUT_S)
 
 
 def _pipelined(

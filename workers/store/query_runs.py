@@ -17,9 +17,9 @@ from redis import Redis
 
 from workers.contracts import PREFIX, dump_answer, dump_outcome, load_answer, load_outcome
 from workers.model import Answer, Frozen, Outcome, ProjectName
-from workers.store.redis import reachable
+from workers.store.redis import reachable, wait_for
 
-_KEPT_S = 120  # beyond the deadline, for readers and late outcomes
+_KEPT_S = 60  # beyond the deadline, for readers and late outcomes
 
 _OPEN = """
 redis.call('HSET', KEYS[1], 'projects', ARGV[1], 'limit', ARGV[2])
@@ -45,11 +45,13 @@ redis.call('HSETNX', KEYS[1], 'by', ARGV[1])
 return {redis.call('HMGET', KEYS[1], 'projects', 'limit', 'by'), redis.call('HGETALL', KEYS[2])}
 """
 
+# The outcomes have become the answer; only the record stays, to tell who comes late.
 _PUBLISH = """
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2]) then
   redis.call('LPUSH', KEYS[2], 'answer')
   redis.call('EXPIRE', KEYS[2], ARGV[2])
-  return ARGV[1]
+  redis.call('UNLINK', KEYS[3])
+  return 1
 end
 return redis.call('GET', KEYS[1])
 """
@@ -108,10 +110,10 @@ class QueryRuns:
         )
 
     def publish(self, query_id: str, answer: Answer) -> Answer:
-        keys = [_key(query_id, "answer"), _key(query_id, "done")]
+        keys = [_key(query_id, part) for part in ("answer", "done", "outcomes")]
         with reachable():
             said = self._publish(keys=keys, args=[dump_answer(answer), _KEPT_S])
-        return load_answer(cast(bytes, said))
+        return answer if said == 1 else load_answer(cast(bytes, said))
 
     def find_answer(self, query_id: str) -> Answer | None:
         with reachable():
@@ -119,13 +121,9 @@ class QueryRuns:
         return load_answer(cast(bytes, data)) if data else None
 
     def wait(self, query_id: str, seconds: float) -> None:
-        """Return once there is an answer, or after `seconds`.
-
-        The connection's own socket timeout must be longer; see `workers.store.redis.connect`.
-        """
-        if seconds > 0:
-            with reachable():
-                self._redis.blpop([_key(query_id, "done")], timeout=seconds)
+        """Return once there is an answer, or after `seconds`."""
+        with reachable():
+            wait_for(self._redis, _key(query_id, "done"), seconds)
 
 
 def _key(query_id: str, part: str = "") -> str:

@@ -1,34 +1,56 @@
 """Connections to Redis or Valkey, and the one setting that has two spellings."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import (
+    AuthenticationError,
+    ConnectionError,
+    OutOfMemoryError,
+    RedisError,
+    ResponseError,
+)
 from redis.retry import Retry
 
+from workers.contracts import PREFIX
+from workers.deadline import Clock
 from workers.errors import QueueUnavailable
 
 MIN_SERVER = (6, 2)
-_LONGEST_WAIT_S = 60.0
+_SOCKET_TIMEOUT_S = 1.5
+_SLICE_S = 1.0
 
 
 def connect(url: str) -> Redis:
-    """A client whose blocking waits are safe.
+    """A client that never waits longer than a socket timeout; for longer waits see `wait_for`.
 
-    redis-py's default socket timeout is 5 s with retries, which turns a BLPOP of 7 s into a minute
-    of repeated timeouts; so the socket timeout is longer than any wait, and one retry covers only a
-    connection that had died idle.
+    redis-py retries a timeout by default, which turns a hanging server into a hanging caller. One
+    retry covers a connection that had died idle, and only that.
     """
     return Redis.from_url(
         url,
-        socket_timeout=_LONGEST_WAIT_S,
-        socket_connect_timeout=2.0,
-        retry=Retry(NoBackoff(), 1),
+        socket_timeout=_SOCKET_TIMEOUT_S,
+        socket_connect_timeout=_SOCKET_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
         health_check_interval=30,
     )
+
+
+def wait_for(client: Redis, key: str, seconds: float, clock: Clock = time.monotonic) -> bool:
+    """Wait until a list has an element, and take it; False when the time is over.
+
+    In slices shorter than the socket timeout, so that a server which hangs ends the wait, and a
+    connection which drops costs one slice and not the whole wait again.
+    """
+    end = clock() + seconds
+    while (left := end - clock()) > 0:
+        if client.blpop([key], timeout=min(left, _SLICE_S)) is not None:
+            return True
+    return False
 
 
 @contextmanager
@@ -78,6 +100,25 @@ def check_redis(url: str) -> str:
         ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", said)
     )
     return f"{name} {version}"
+
+
+def check_writes(url: str) -> None:
+    """Write something small: a server that is full or cannot save still answers questions.
+
+    Raises:
+        QueueUnavailable: it refuses, or does not answer.
+    """
+    with reachable(), connect(url) as client:
+        try:
+            client.set(f"{PREFIX}:writes", 1, ex=5)
+        except OutOfMemoryError as error:
+            raise QueueUnavailable(
+                "Redis refuses writes (OOM): it is full; raise maxmemory."
+            ) from error
+        except ResponseError as error:
+            code = str(error).partition(" ")[0]
+            reason = code if code.isupper() else type(error).__name__
+            raise QueueUnavailable(f"Redis refuses writes ({reason}); see its log.") from error
 
 
 def celery_url(url: str) -> str:

@@ -22,6 +22,9 @@ from workers.store.vector_indexes import IndexedProjects
 
 QUERIES = load_queries("search.sql")
 
+HIT_CHARACTERS = 20_000  # of a hit's text that an answer carries
+PARENT_CHARACTERS = 1_000  # of each parent's
+
 
 class ProjectSearch:
     """Reads of one project with vectors of one model. Implements `workers.ports.Searchable`."""
@@ -94,13 +97,13 @@ class ProjectSearch:
         self,
         nodes: Sequence[Sha256],
         climbing: Sequence[Sha256],
-        hops: int,
-        fan: int,
+        fans: Sequence[int],
         deadline: Deadline,
     ) -> Loaded:
-        walk = self._key | {"nodes": list(climbing), "hops": hops, "fan": fan}
+        walk = self._key | {"nodes": list(climbing), "fans": list(fans), "most": PARENT_CHARACTERS}
+        load = self._key | {"nodes": list(nodes), "most": HIT_CHARACTERS}
         statements = [
-            Statement(QUERIES["load_nodes"], self._key | {"nodes": list(nodes)}),
+            Statement(QUERIES["load_nodes"], load),
             Statement(QUERIES["walk_edges"], walk),
         ]
         found, *walked = self._database.read(statements if climbing else statements[:1], deadline)

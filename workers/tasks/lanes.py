@@ -1,36 +1,51 @@
-"""Running the projects of one pack: in turn, but a slow one never holds up the others."""
+"""Working through the projects of one pack so that slow ones cost the others nothing."""
 
 import contextvars
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
+from workers.deadline import Deadline
+
 T = TypeVar("T")
 
-PATIENCE_S = 0.1
+FIRST_ROUND = 0.5  # share of the time in which every project gets its first try
 
 
 class Lanes:
-    """Threads shared by all packs of a process.
+    """Two rounds, and threads for the second that all packs of a process share.
 
-    A pack's items are worked one after the other, which keeps a small machine from thrashing. An
-    item that takes longer than the patience goes on in its lane while the next one begins, so each
-    has its own time up to the deadline, and nothing is cancelled and begun again.
+    First every item is tried in turn with a share of half the time, which is far more than a quick
+    one needs; what a quick one leaves over is shared by the rest. Then those that were not done in
+    it are tried again, side by side, with all the time that remains. However many are slow, each
+    quick item has been worked on; only slow ones wait for each other's lanes.
     """
 
-    def __init__(self, lanes: int, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, lanes: int) -> None:
         self._executor = ThreadPoolExecutor(lanes, thread_name_prefix="lane")
-        self._patience_s = patience_s
 
-    def run(self, items: Sequence[T], work: Callable[[T], None]) -> None:
-        """Work on every item; returns when all are done. `work` must not raise."""
+    def run(
+        self, items: Sequence[T], work: Callable[[T, Deadline], bool], deadline: Deadline
+    ) -> None:
+        """Work on every item; returns when all have had their time.
+
+        Args:
+            work: says whether it is done with an item or should get it again; must not raise. With
+                the deadline itself it is always done.
+        """
         if len(items) == 1:
-            work(items[0])
+            work(items[0], deadline)
             return
+        slow: list[T] = []
+        first_round = Deadline.after(FIRST_ROUND * deadline.remaining(), deadline.clock)
+        for index, item in enumerate(items):
+            share = first_round.remaining() / (len(items) - index)
+            if not work(item, Deadline.after(share, deadline.clock)):
+                slow.append(item)
         futures = []
-        for item in items:
+        for item in slow:
             context = contextvars.copy_context()  # the log context of the task goes along
-            futures.append(self._executor.submit(context.run, work, item))
-            wait(futures[-1:], timeout=self._patience_s)
+            futures.append(self._executor.submit(context.run, work, item, deadline))
+        wait(futures)
         for future in futures:
             future.result()

@@ -45,10 +45,13 @@ def search_project(task: Any, message: SearchMessage) -> None:
     deadline = Deadline.at(message["deadline_at"])
     task_id = task.request.id  # read here: a lane's thread has no current request
 
-    def search(project: ProjectName) -> None:
+    def search(project: ProjectName, until: Deadline) -> bool:
         started_at = time.time()
+        found = _search(query, project, until)
+        if found.status is Status.TIMED_OUT and until is not deadline and not deadline.passed():
+            return False  # it gets the rest of the time once the others have had theirs
         outcome = replace(
-            _search(query, project, deadline),
+            found,
             task_id=task_id,
             pid=os.getpid(),
             host=socket.gethostname(),
@@ -57,8 +60,9 @@ def search_project(task: Any, message: SearchMessage) -> None:
             queue_ms=max(0.0, started_at - message["sent_at"]) * 1000,
         )
         _record(message["query_id"], outcome)
+        return True
 
-    wiring.lanes().run(message["projects"], search)
+    wiring.lanes().run(message["projects"], search, deadline)
     if not message["is_federated"]:
         try:
             finalize(wiring.runs(), message["query_id"], "task")

@@ -142,15 +142,14 @@ class FakeMemory:
         self,
         nodes: Sequence[str],
         climbing: Sequence[str],
-        hops: int,
-        fan: int,
+        fans: Sequence[int],
         deadline: Deadline,
     ) -> Loaded:
         self.on_walk()
         in_time(deadline)
         found: dict[str, list[Step]] = {}
         layer = list(climbing)
-        for _ in range(hops):
+        for fan in fans:
             for child in layer:
                 parents = self.edges.get(child, ())
                 found[child] = [

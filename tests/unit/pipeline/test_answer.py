@@ -120,15 +120,15 @@ def test_every_hit_comes_with_the_evidence_below_it(asker: Asker) -> None:
     assert [one.sha256 for one in hit.parents[0].parents] == ["turn"]
 
 
-def test_more_than_twenty_parents_are_counted_and_not_shown(asker: Asker) -> None:
+def test_more_than_twelve_parents_are_counted_and_not_shown(asker: Asker) -> None:
     turns = {f"turn{number:02}": node(f"turn{number:02}") for number in range(23)}
     nodes = {"note": node("note", Level.L1)} | turns
     memory = FakeMemory({"note": 0.1}, nodes, {"note": list(turns)})
 
     (hit,) = asker.ask(memory).hits
 
-    assert len(hit.parents) == 20
-    assert hit.parents_omitted == 3
+    assert len(hit.parents) == 12
+    assert hit.parents_omitted == 11
 
 
 def test_a_node_deleted_between_recall_and_loading_is_no_hit(asker: Asker) -> None:

@@ -69,7 +69,7 @@ def test_a_node_without_edges_has_no_parents_and_omits_none() -> None:
 def test_a_circle_of_edges_ends_after_the_hops(hops: int) -> None:
     steps = by_child([step("a", "b", Level.L1), step("b", "a", Level.L1)])
 
-    depth, parents = 0, parents_of("a", steps, hops)[0]
+    depth, parents = 0, parents_of("a", steps, [1] * hops)[0]
     while parents:
         depth, parents = depth + 1, parents[0].parents
 

@@ -2,13 +2,16 @@
 
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
+from redis import Redis
 
+from tests.unit.pipeline.pipeline_fakes import FakeClock
 from workers.errors import QueueUnavailable
 from workers.store import queries
 from workers.store.queries import load_queries
-from workers.store.redis import celery_url, check_redis, connect
+from workers.store.redis import celery_url, check_redis, connect, wait_for
 
 SQL_FILES = sorted(path.name for path in (Path(queries.__file__).parent / "sql").glob("*.sql"))
 
@@ -29,10 +32,19 @@ def test_an_address_is_translated_for_celery(ours: str, celery_s: str) -> None:
     assert celery_url(ours) == celery_s
 
 
-def test_a_client_waits_longer_than_any_blocking_read() -> None:
+def test_a_long_wait_is_made_of_slices_within_the_socket_timeout() -> None:
     client = connect("redis://127.0.0.1:1/0")
+    clock = FakeClock()
+    asked: list[float] = []
 
-    assert client.connection_pool.connection_kwargs["socket_timeout"] > 30
+    class Empty:
+        def blpop(self, _keys: list[str], timeout: float) -> None:
+            asked.append(timeout)
+            clock.advance(timeout)
+
+    assert wait_for(cast(Redis, Empty()), "key", 3.5, clock) is False
+    assert sum(asked) == pytest.approx(3.5)
+    assert max(asked) < client.connection_pool.connection_kwargs["socket_timeout"]
 
 
 def test_an_unreachable_redis_is_named_without_its_password() -> None:

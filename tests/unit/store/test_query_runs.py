@@ -133,8 +133,8 @@ def test_every_key_has_a_lifetime_beyond_the_deadline(
 
     lifetimes = {key.decode(): server.ttl(key) for key in server.keys()}  # noqa: SIM118
 
-    assert len(lifetimes) == 4
-    assert all(100 < lifetime <= 126 for lifetime in lifetimes.values()), lifetimes
+    assert len(lifetimes) == 3, "the outcomes have become the answer"
+    assert all(50 < lifetime <= 66 for lifetime in lifetimes.values()), lifetimes
     assert all(f"{{{QUERY}}}" in key for key in lifetimes)
 
 

@@ -61,42 +61,43 @@ SELECT ranked.sha256, node.level, node.kind, ranked.distance,
  ORDER BY ranked.rank
 
 -- name: load_nodes
--- The nodes behind the best candidates, whole.
-SELECT project, sha256, level, kind, source, text, position, occurred_at, title, breadcrumb, span,
+-- The nodes behind the best candidates; of a very long text only the beginning.
+SELECT project, sha256, level, kind, source, left(text, %(most)s) AS text,
+       length(text) > %(most)s AS is_excerpt, position, occurred_at, title, breadcrumb, span,
        standing_id, tags, metadata
   FROM memory_node
  WHERE project = %(project)s AND sha256 = ANY(%(nodes)s)
 
 -- name: walk_edges
--- Every edge reachable from these nodes in %(hops)s hops, with the parent at its end.
--- At most %(fan)s parents of a node are followed; `siblings` says how many it has, so that an
--- answer can say what it leaves out.
+-- The edges reachable from these nodes, with an excerpt of the parent at the end of each. At most
+-- fans[1] parents of a node are followed at the first hop, fans[2] at the second and so on;
+-- `siblings` says how many a node has, so that an answer can say what it leaves out.
 WITH RECURSIVE walk AS (
-    SELECT step.child, step.parent, step.precedence, step.siblings, 1 AS hop
+    SELECT step.child, step.parent, step.rank, step.siblings, 1 AS hop
       FROM unnest(%(nodes)s::text[]) AS start (sha256)
      CROSS JOIN LATERAL (
-           SELECT child, parent, precedence, count(*) OVER () AS siblings
+           SELECT child, parent, count(*) OVER () AS siblings,
+                  row_number() OVER (ORDER BY precedence, parent) AS rank
              FROM memory_edge
-            WHERE project = %(project)s AND child = start.sha256
-            ORDER BY precedence, parent
-            LIMIT %(fan)s) AS step
+            WHERE project = %(project)s AND child = start.sha256) AS step
+     WHERE step.rank <= (%(fans)s::integer[])[1]
     UNION
-    SELECT step.child, step.parent, step.precedence, step.siblings, walk.hop + 1
+    SELECT step.child, step.parent, step.rank, step.siblings, walk.hop + 1
       FROM walk
      CROSS JOIN LATERAL (
-           SELECT child, parent, precedence, count(*) OVER () AS siblings
+           SELECT child, parent, count(*) OVER () AS siblings,
+                  row_number() OVER (ORDER BY precedence, parent) AS rank
              FROM memory_edge
-            WHERE project = %(project)s AND child = walk.parent
-            ORDER BY precedence, parent
-            LIMIT %(fan)s) AS step
-     WHERE walk.hop < %(hops)s
+            WHERE project = %(project)s AND child = walk.parent) AS step
+     WHERE step.rank <= (%(fans)s::integer[])[walk.hop + 1]
 ), edge AS (
-    SELECT DISTINCT child, parent, precedence, siblings FROM walk
+    SELECT DISTINCT child, parent, rank, siblings FROM walk
 )
 SELECT edge.child, edge.siblings, node.project, node.sha256, node.level, node.kind, node.source,
-       node.text, node.position, node.occurred_at
+       left(node.text, %(most)s) AS text, length(node.text) > %(most)s AS is_excerpt,
+       node.position, node.occurred_at
   FROM edge
  CROSS JOIN LATERAL (  -- OFFSET 0 keeps it one look-up an edge; a hash would read the whole project
        SELECT * FROM memory_node WHERE project = %(project)s AND sha256 = edge.parent OFFSET 0
        ) AS node
- ORDER BY edge.child, edge.precedence, edge.parent
+ ORDER BY edge.child, edge.rank
