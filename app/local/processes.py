@@ -108,9 +108,12 @@ class Child:
 
     def log_tail(self, lines: int = 15) -> str:
         """The last lines this child wrote, for the message that says why it failed."""
-        with self.spec.log.open("rb") as log:
-            log.seek(self._log_start)
-            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+        try:
+            with self.spec.log.open("rb") as log:
+                log.seek(self._log_start)
+                return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return ""
 
 
 class Kept:

@@ -105,6 +105,8 @@ class Stack:
         self._workers: list[Kept] = []
         self._web: list[Kept] = []
         self._info: StackInfo | None = None
+        self._is_published = False
+        self._hindrances: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -120,6 +122,16 @@ class Stack:
             PoimenError: a database or a Redis that cannot be used.
             StopRequested: a signal came meanwhile.
         """
+        try:
+            return self._start()
+        except OSError as error:
+            place, reason = error.filename or self._data_dir, error.strerror or error
+            raise StackError(
+                f"{place} cannot be used ({reason}): mend that, or set POIMEN_DATA_DIR to another"
+                f" folder."
+            ) from error
+
+    def _start(self) -> StackInfo:
         settings, prepare = self._settings, self._preparation
         postgres = (
             None if settings.database_url else Postgres(self._data_dir, self._log("postgres"))
@@ -143,7 +155,9 @@ class Stack:
         self._start_service(listening.fileno(), database_url, redis_url)
         self._wait_for_workers(redis_url)
         url = self._wait_for_web(listening)
-        return self._publish(StackInfo(url, key_file, database_url, redis_url, self._pids()))
+        self._info = StackInfo(url, key_file, database_url, redis_url, self._pids())
+        self._publish(self._info)
+        return self._info
 
     def watch(self) -> None:
         """Start dead workers and a dead web server again; to be called every WATCH_S.
@@ -154,16 +168,33 @@ class Stack:
         for server in (self._postgres, self._valkey):
             if server and not server.is_alive():
                 raise StackError(_obituary(server))
-        restarted = [kept.child for kept in (*self._web, *self._workers) if kept.tend()]
-        for child in restarted:
-            self._announce(f"{child.spec.name} had died; started again (process {child.pid})")
-        if restarted and self._info:
-            self._publish(replace(self._info, pids=self._pids()))
+        for kept in (*self._web, *self._workers):
+            with self._going_on():
+                if kept.tend():
+                    name, pid = kept.child.spec.name, kept.child.pid
+                    self._is_published = False
+                    self._announce(f"{name} had died; started again (process {pid})")
+        if self._info and not self._is_published:
+            self._info = replace(self._info, pids=self._pids())
+            with self._going_on():
+                self._publish(self._info)
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """A full disk or no memory for a fork ends nothing that runs; it is said once."""
+        try:
+            yield
+        except OSError as error:
+            hindrance = str(error)
+            if hindrance not in self._hindrances:
+                self._hindrances.add(hindrance)
+                self._announce(f"Going on, but hindered: {hindrance}")
 
     def stop(self) -> None:
         """Stop web server, workers, Valkey and PostgreSQL, in this order; nothing stays behind."""
         if self._info:  # otherwise the state is another stack's
-            state.remove_state(self._data_dir)
+            with suppress(OSError):  # what runs must end all the same
+                state.remove_state(self._data_dir)
         steps = (
             ([kept.child for kept in self._web], WEB_STOP_S),
             ([kept.child for kept in self._workers], WORKERS_STOP_S),
@@ -254,8 +285,7 @@ class Stack:
             tails = "\n".join(child.log_tail() for child in children)
             raise StackError(f"Not ready within {timeout_s:.0f} s: {names}\n{tails}")
 
-    def _publish(self, info: StackInfo) -> StackInfo:
-        self._info = info
+    def _publish(self, info: StackInfo) -> None:
         known = state.State(
             url=info.url,
             key_file=str(info.key_file),
@@ -265,7 +295,7 @@ class Stack:
             pids=asdict(info.pids),
         )
         state.write_state(self._data_dir, known)
-        return info
+        self._is_published = True
 
     def _pids(self) -> Pids:
         return Pids(

@@ -1,6 +1,8 @@
 """The embedded stack with the real PostgreSQL and Valkey."""
 
+import errno
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -8,12 +10,13 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psycopg
 import pytest
 import redis
 
-from app.local import binaries
+from app.local import binaries, state
 from app.local.errors import StackError, StopRequested
 from app.local.processes import is_pid_alive
 from app.local.signals import StopRequest, wait_until
@@ -299,6 +302,46 @@ def test_the_death_of_a_server_ends_the_stack_and_is_told(
 
     assert served.process.wait(timeout=WAIT_S) == 1
     assert "ended (status -9)" in served.errors()
+    assert processes_of(used_dir) == []
+
+
+def test_a_full_disk_ends_nothing_that_runs_and_is_told_once(
+    used_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(used_dir / "state.json.new"))
+    said: list[str] = []
+    with make_stack(used_dir, StopRequest()) as stack:
+        stack._announce = said.append
+        info = stack.start()
+        write_state = state.write_state
+        monkeypatch.setattr(state, "write_state", Mock(side_effect=full))
+        os.kill(info.pids.workers[0], signal.SIGKILL)
+
+        def is_started_again() -> bool:
+            stack.watch()
+            return stack._pids().workers != info.pids.workers
+
+        assert wait_until(is_started_again, WAIT_S)
+        for _ in range(3):
+            stack.watch()
+        assert [line for line in said if "hindered" in line] == [f"Going on, but hindered: {full}"]
+        monkeypatch.setattr(state, "write_state", write_state)
+        stack.watch()
+        found = read_state(used_dir)
+        assert found
+        assert found.pids["workers"] == stack._pids().workers
+
+
+def test_a_start_on_a_full_disk_names_the_folder_and_the_reason(
+    used_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(state, "write_state", Mock(side_effect=full))
+
+    said = f"{re.escape(str(used_dir))} cannot be used .No space left on device."
+    with pytest.raises(StackError, match=said), make_stack(used_dir, StopRequest()) as stack:
+        stack.start()
+
     assert processes_of(used_dir) == []
 
 
