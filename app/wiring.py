@@ -4,17 +4,19 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from json import loads
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from celery import Celery
 from redis import Redis
 
 from app.dispatch import Dispatcher
+from app.readiness import BACKLOG_PATIENCE_S, State, backlog_state, upkeep_state
 from app.service import Service
 from config.settings import Settings
 from workers.celery_app import make_celery
@@ -38,7 +40,7 @@ from workers.store.keys import PostgresKeys
 from workers.store.migrations import migrate
 from workers.store.projects import PostgresProjects
 from workers.store.query_runs import QueryRuns
-from workers.store.redis import check_redis, connect, reachable
+from workers.store.redis import check_redis, check_writes, connect, reachable, wait_for
 
 if TYPE_CHECKING:
     from workers.engines.breaker import Circuit
@@ -46,8 +48,9 @@ if TYPE_CHECKING:
 __all__ = ["check_database", "check_redis", "migrate"]
 
 _CANARY_LIFETIME_S = 60
+_LOOK_S = 2.0
+_WRITE_TIMEOUT_S = 5.0  # nobody waits longer for a 202
 
-State = Literal["ok", "degraded", "failed"]
 FindCircuits = Callable[[Redis], "dict[str, Circuit]"]
 """The circuits of the model servers that workers call: `embedder`, `reranker`."""
 
@@ -61,6 +64,8 @@ class FrontDoor:
     database_url: str
     redis_url: str
     max_body_bytes: int
+    jobs: PostgresIngestJobs | None = None
+    max_nodes: int = 100_000
     find_circuits: FindCircuits = lambda _: {}
 
 
@@ -74,11 +79,12 @@ def build_front_door(settings: Settings) -> FrontDoor:
         raise missing("Set POIMEN_DATABASE_URL and POIMEN_REDIS_URL, or start with `mem up`.")
     database_url = settings.database_url.get_secret_value()
     redis_url = settings.redis_url.get_secret_value()
-    database = Database(database_url, settings.database_connections)
+    database = Database(database_url, settings.database_connections, _WRITE_TIMEOUT_S)
     runs = QueryRuns(connect(redis_url))
+    jobs = PostgresIngestJobs(database)
     service = Service(
         projects=PostgresProjects(database),
-        jobs=PostgresIngestJobs(database),
+        jobs=jobs,
         states=runs,
         finalize=partial(finalize, runs),
         dispatcher=Dispatcher(make_celery(redis_url), settings.tasks_per_query),
@@ -89,6 +95,8 @@ def build_front_door(settings: Settings) -> FrontDoor:
         database_url=database_url,
         redis_url=redis_url,
         max_body_bytes=int(settings.ingest_max_mb * 1_000_000),
+        jobs=jobs,
+        max_nodes=settings.ingest_max_nodes,
         find_circuits=partial(
             find_circuits,
             embedding_url=settings.embedding_url,
@@ -106,7 +114,7 @@ def check_dependencies(front: FrontDoor) -> dict[str, tuple[State, str]]:
     states: dict[str, tuple[State, str]] = {}
     for name, check, url in (
         ("database", check_database, front.database_url),
-        ("redis", check_redis, front.redis_url),
+        ("redis", _check_redis_takes_writes, front.redis_url),
     ):
         try:
             states[name] = ("ok", check(url))
@@ -122,8 +130,26 @@ def check_dependencies(front: FrontDoor) -> dict[str, tuple[State, str]]:
     said = f"clocks differ by over 250 ms: {', '.join(skewed)}" if skewed else "clocks agree"
     states["clocks"] = ("failed" if skewed else "ok", said)
     if has_redis:
+        states["upkeep"] = upkeep_state(workers, datetime.now(UTC))
+    if states["database"][0] == "ok" and front.jobs:
+        states["ingest_backlog"] = _backlog_state(front.jobs)
+    if has_redis:
         states |= _model_servers(front)
     return states
+
+
+def _check_redis_takes_writes(url: str) -> str:
+    version = check_redis(url)
+    check_writes(url)
+    return version
+
+
+def _backlog_state(jobs: PostgresIngestJobs) -> tuple[State, str]:
+    try:
+        backlog = jobs.backlog(BACKLOG_PATIENCE_S, Deadline.after(_LOOK_S))
+    except PoimenError as error:
+        return "degraded", f"not known: {error}"
+    return backlog_state(backlog.jobs, backlog.oldest_s)
 
 
 def _model_servers(front: FrontDoor) -> dict[str, tuple[State, str]]:
@@ -173,7 +199,7 @@ def canary(redis_url: str, queue: str, timeout_s: float) -> bool:
     }
     with reachable(), connect(redis_url) as client:
         celery.send_task(CANARY, [message], queue=queue, expires=timeout_s, ignore_result=True)
-        return client.blpop([message["key"]], timeout=timeout_s) is not None
+        return wait_for(client, message["key"], timeout_s)
 
 
 def ensure_local_key(database_url: str, key_file: Path) -> None:

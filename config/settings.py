@@ -136,6 +136,7 @@ class Settings(BaseSettings):
         600.0, description="seconds without progress after which an ingest process is ended"
     )
     ingest_max_mb: PositiveFloat = Field(64.0, description="largest accepted request body, in MB")
+    ingest_max_nodes: PositiveInt = Field(100_000, description="most nodes of one submission")
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], UpperCase] = Field(
         "INFO", description="DEBUG, INFO, WARNING or ERROR"
     )

@@ -6,6 +6,7 @@ The pool's processes may be busy, hang or die; the loop is what the worker's hea
 import os
 import signal
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import psutil
@@ -54,7 +55,9 @@ class Timetable:
         ran_at = wiring.redis().get(UPKEEP_KEY)
         if ran_at is not None:
             self._upkeep_at = max(float(ran_at), self._upkeep_at or 0.0)
-        return {"upkeep_at": self._upkeep_at, "is_busy": self._is_busy()}
+        at = self._upkeep_at
+        instant = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}" if at else None
+        return {"upkeep_at": instant, "is_busy": self._is_busy()}
 
     def _is_busy(self) -> bool:
         return len(state.active_requests) >= self._processes

@@ -1,0 +1,38 @@
+"""What readiness says of ingest and its upkeep, from what the workers say of themselves."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from workers.contracts import UPKEEP_QUEUE
+
+State = Literal["ok", "degraded", "failed"]
+
+UPKEEP_PATIENCE_S = 30.0  # it runs every 5 s
+BACKLOG_PATIENCE_S = 60.0
+
+
+def upkeep_state(workers: Sequence[Mapping[str, Any]], now: datetime) -> tuple[State, str]:
+    """Whether somebody sends again what was lost, and takes over what died.
+
+    A worker that has only just started counts as one that ran upkeep then. Where every process is
+    at work on a job upkeep waits, and ingest with it; questions do not.
+    """
+    able = [worker for worker in workers if UPKEEP_QUEUE in worker["queues"]]
+    if not able:
+        return "failed", "no live worker does it; start a background worker"
+    started = max(datetime.fromisoformat(worker["started_at"]) for worker in able)
+    ran = [datetime.fromisoformat(at) for worker in able if (at := worker.get("upkeep_at"))]
+    said = f"last ran {(now - max(ran)).total_seconds():.0f} s ago" if ran else "has not run yet"
+    if (now - max([started, *ran])).total_seconds() <= UPKEEP_PATIENCE_S:
+        return "ok", said
+    if all(worker.get("is_busy") for worker in able):
+        return "degraded", f"{said}; every background process is at work"
+    return "failed", f"{said}, though a background process is free; see its worker's log"
+
+
+def backlog_state(jobs: int, oldest_s: float) -> tuple[State, str]:
+    """Whether submissions wait for longer than they should."""
+    if not jobs:
+        return "ok", "no submission waits"
+    return "degraded", f"{jobs} wait to be worked on, the oldest for {oldest_s:.0f} s"
