@@ -21,6 +21,7 @@ from werkzeug.datastructures import MultiDict
 
 from workers.errors import InvalidParameters
 from workers.model import PROJECT_NAME, Level, Query
+from workers.nesting import DEEPEST_READ, is_nested_beyond
 from workers.wording import ABSOLUTE_FOLDER, wrong
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -161,6 +162,20 @@ class IngestParameters(BaseModel):
         " there, by its place, and does not keep the others out",
         json_schema_extra={"items": {"$ref": "#/components/schemas/NodeBody"}},
     )
+
+
+def check_submission(nodes: list[Any], most: int) -> None:
+    """Refuse as a whole what would be trouble before the first node can be looked at.
+
+    Raises:
+        InvalidParameters: too many nodes, or nested too deeply to be read again.
+    """
+    if len(nodes) > most:
+        raise InvalidParameters.of(
+            "nodes", f"are {len(nodes)}, at most {most} are taken at once: send them in parts"
+        )
+    if is_nested_beyond(nodes, DEEPEST_READ + 1):
+        raise InvalidParameters.of("nodes", f"are nested more than {DEEPEST_READ} levels deep")
 
 
 def read_parameters(model: type[Model], arguments: "MultiDict[str, str]") -> Model:

@@ -5,8 +5,8 @@ from http import HTTPStatus
 from flask import Blueprint, url_for
 from flask.typing import ResponseReturnValue
 
-from app.parameters import IngestParameters, validate
-from app.routes import json_body, principal, reply, service
+from app.parameters import IngestParameters, check_submission, validate
+from app.routes import front_door, json_body, principal, reply, service
 from app.schemas import IngestAccepted, IngestStatus
 
 bp = Blueprint("ingest", __name__)
@@ -17,6 +17,7 @@ def submit_ingest() -> ResponseReturnValue:
     """Accept nodes, durably, and say where their status is."""
     who = principal()
     parameters = validate(IngestParameters, json_body())
+    check_submission(parameters.nodes, front_door().max_nodes)
     job_id = str(service().submit_ingest(parameters, who))
     location = url_for("ingest.show_ingest", job_id=job_id)
     accepted = IngestAccepted(id=job_id, status="queued")

@@ -185,7 +185,7 @@ def test_refused_lines_are_named_and_their_neighbours_stored(empty_service: Serv
         "not an object",
         NOTE | {"parents": ["nowhere"]},
         TURN | {"text": "odd year", "occurred_at": "0001-01-01T00:00:00+14:00"},
-        TURN | {"text": "deep", "metadata": json.loads('{"a":' * 300 + "1" + "}" * 300)},
+        TURN | {"text": "deep", "metadata": json.loads('{"a":' * 105 + "1" + "}" * 105)},
         TURN | {"text": "the escape \\u0000 is text"},
     ]
 
@@ -382,14 +382,13 @@ def test_a_submission_that_ends_every_process_is_given_up(empty_service: Service
 def _kill_claimer(service: Service, job_id: str) -> bool:
     """Kill the process that works on a job, as the kernel does when memory runs out."""
     with service.connect() as connection:
-        row = connection.execute(
-            "SELECT claimed_pid FROM ingest_job WHERE id = %s AND status = 'running'", [job_id]
-        ).fetchone()
-        if row is None:
+        claim = "SELECT claimed_pid FROM ingest_job WHERE id = %s AND status = 'running'"
+        killed = connection.execute(claim, [job_id]).fetchone()
+        if killed is None:
             return False
-        os.kill(row[0], signal.SIGKILL)
+        os.kill(killed[0], signal.SIGKILL)
+        until(lambda: connection.execute(claim, [job_id]).fetchone() != killed, within_s=20)
         # What is due later and later need not be waited for.
-        until(lambda: job_of(service, job_id)["status"] == "queued", within_s=20)
         connection.execute("UPDATE ingest_job SET due_at = now() - interval '10 seconds'")
     return True
 
@@ -436,6 +435,34 @@ def test_a_message_delivered_twice_is_worked_on_once(empty_service: Service) -> 
     assert [job_of(empty_service, job_id) for job_id in ids] == jobs
 
 
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ("[" * 970 + "]" * 970, "are nested more than 110 levels deep"),
+        ('{"text": ' * 300 + "1" + "}" * 300, "are nested more than 110 levels deep"),
+        (",".join("0" * 100_001), "are 100001, at most 100000 are taken at once"),
+    ],
+)
+def test_what_would_be_trouble_as_a_whole_is_refused_as_a_whole(
+    empty_service: Service, nodes: str, said: str
+) -> None:
+    response = requests.post(
+        f"{empty_service.url}/memory/ingest",
+        data=f'{{"format": "nodes", "project": "deep", "nodes": [{nodes}]}}',
+        headers={
+            "Authorization": f"Bearer {empty_service.key}",
+            "Content-Type": "application/json",
+        },
+        timeout=40,
+    )
+
+    assert response.status_code == 400
+    (error,) = response.json()["errors"]
+    assert error["parameter"] == "nodes"
+    assert said in error["reason"]
+    assert one(empty_service, "SELECT count(*) FROM ingest_job") == 0
+
+
 def test_an_unknown_job_is_a_404(service: Service) -> None:
     response = service.get(f"/memory/ingest/{uuid.uuid4()}")
 
@@ -457,3 +484,29 @@ def test_a_submission_over_several_projects_keeps_them_apart(empty_service: Serv
         ("q", "why it broke"),
     ]
     assert len({result["parents"][0]["sha256"] for result in answer["results"]}) == 2
+
+
+def test_what_came_with_its_vector_is_found_at_once_and_prepared_for_the_reranker_later(
+    service: Service,
+) -> None:
+    with service.connect() as connection:
+        row = connection.execute(
+            "SELECT embedding::text FROM node_vector WHERE project = 'poimen' AND level = 'L1'"
+        ).fetchone()
+    assert row is not None
+    node = {
+        "level": "L0",
+        "kind": "turn",
+        "source": "s",
+        "text": "Requests over 10KB fail since the body buffer is small.",
+        "embedding": json.loads(row[0]),
+        "embedding_model": "all-MiniLM-L6-v2-int8",
+    }
+
+    assert service.ingest([node], "given")["status"] == "completed"
+
+    question = {"query": "why do requests over 10KB fail?", "project": "given", "level": "L0"}
+    assert [result["text"] for result in service.ask(**question)["results"]] == [node["text"]]
+    until(lambda: service.ask(**question)["results"][0]["rerank_score"], within_s=40)
+    with service.connect() as connection:
+        assert connection.execute("SELECT count(*) FROM token_backlog").fetchone() == (0,)

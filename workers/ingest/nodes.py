@@ -14,12 +14,12 @@ from pydantic import ValidationError
 
 from workers.contracts import NodeBody
 from workers.model import EmbeddingModel, Level, Node, ProjectName, Sha256
+from workers.nesting import DEEPEST_NODE, is_nested_beyond
 from workers.wording import wrong
 
 FindNodes = Callable[[ProjectName, Iterable[Sha256]], Mapping[Sha256, Level]]
 """Which of these sha256s a project already holds, with their levels."""
 
-_DEEPEST = 100  # answers carry metadata, and their serializer gives up at 255 levels
 # U+0000 as JSON writes it; after an odd number of backslashes it is the text of an escape.
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -156,8 +156,8 @@ def _draft(
 
 
 def _check_storable(raw: object) -> None:
-    if _is_nested_beyond(raw, _DEEPEST):
-        raise ValueError(f"is nested more than {_DEEPEST} levels deep")
+    if is_nested_beyond(raw, DEEPEST_NODE):
+        raise ValueError(f"is nested more than {DEEPEST_NODE} levels deep")
     try:
         data = json.dumps(raw, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError as error:
@@ -166,15 +166,6 @@ def _check_storable(raw: object) -> None:
         raise ValueError("holds NaN or infinity, which JSON does not have") from error
     if _NUL.search(data):
         raise ValueError("holds U+0000, which PostgreSQL cannot store")
-
-
-def _is_nested_beyond(value: object, levels: int) -> bool:
-    layer = [value]
-    for _ in range(levels):
-        mappings = [inner for outer in layer if isinstance(outer, dict) for inner in outer.values()]
-        lists = [inner for outer in layer if isinstance(outer, list) for inner in outer]
-        layer = mappings + lists
-    return bool(layer)
 
 
 def _check_instant(instant: datetime | None) -> None:
