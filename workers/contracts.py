@@ -10,6 +10,7 @@ SEARCH_PROJECT = "poimen.search_project"
 MERGE_RESULTS = "poimen.merge_results"
 INGEST_NODES = "poimen.ingest_nodes"
 REDISPATCH_INGEST = "poimen.redispatch_ingest"
+PREPARE_TOKENS = "poimen.prepare_tokens"
 INDEX_LARGE_PROJECTS = "poimen.index_large_projects"
 CANARY = "poimen.canary"
 

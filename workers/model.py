@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 ProjectName = str
 Sha256 = str
+NodeKey = tuple[ProjectName, Sha256]
 Vector = NDArray[np.float32]
 """One embedding: shape (dimension,), L2 norm 1."""
 
@@ -136,6 +137,10 @@ class Node:
     embedding: Sequence[float] | None = None
     is_excerpt: bool = False  # read back for an answer, and longer than answers carry
     line: int | None = field(default=None, compare=False)  # in the submission that brought it
+
+    @property
+    def key(self) -> NodeKey:
+        return self.project, self.sha256
 
 
 @dataclass(frozen=True, slots=True)

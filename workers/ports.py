@@ -52,6 +52,10 @@ class Encoder(Protocol):
         """
         ...
 
+    def prepare_passages(self, texts: Sequence[str]) -> list[bytes | None]:
+        """Only what the reranker wants prepared of stored texts, results in the order given."""
+        ...
+
     def warm_up(self) -> None:
         """Encode something, so that the first question need not wait for what is loaded late.
 

@@ -21,6 +21,7 @@ from workers.contracts import (
     INDEX_LARGE_PROJECTS,
     INGEST_NODES,
     INGEST_QUEUE,
+    PREPARE_TOKENS,
     REDISPATCH_INGEST,
     UPKEEP_KEY,
     UPKEEP_QUEUE,
@@ -31,7 +32,7 @@ from workers.pulse import pulse
 log = structlog.get_logger(__name__)
 
 # Several workers may do so at once: each of these tasks is harmless twice.
-PERIODS_S = {REDISPATCH_INGEST: 5.0, INDEX_LARGE_PROJECTS: 15.0}
+PERIODS_S = {REDISPATCH_INGEST: 5.0, PREPARE_TOKENS: 5.0, INDEX_LARGE_PROJECTS: 15.0}
 LOOK_S = 5.0
 
 

@@ -55,6 +55,10 @@ class EmbeddedEncoder:
 
         return self._minilm.read_each(texts, encoding)
 
+    def prepare_passages(self, texts: Sequence[str]) -> list[bytes | None]:
+        """Only what the reranker wants prepared of stored texts, results in the order given."""
+        return [own.tokens for own in self.encode_passages(texts) if isinstance(own, Encoding)]
+
 
 class HttpEncoder:
     """Vectors from a server; token vectors, if wanted, from the embedded model beside it."""
@@ -89,6 +93,10 @@ class HttpEncoder:
         if self._tokens is not None:
             local = self._tokens.encode_passages(texts)
         return [_joined(vector, own) for vector, own in zip(vectors, local, strict=True)]
+
+    def prepare_passages(self, texts: Sequence[str]) -> list[bytes | None]:
+        """Only what the reranker wants prepared of stored texts; the server is not asked."""
+        return self._tokens.prepare_passages(texts) if self._tokens else [None] * len(texts)
 
     def warm_up(self) -> None:
         """Run the embedded model, if there is one, and ask the server for a vector.

@@ -98,6 +98,9 @@ class CachedEncoder:
         """Stored texts go straight to the engine: each is encoded once by nature."""
         return self._encoder.encode_passages(texts)
 
+    def prepare_passages(self, texts: Sequence[str]) -> list[bytes | None]:
+        return self._encoder.prepare_passages(texts)
+
     def encode_query_with_origin(self, text: str, deadline: Deadline) -> tuple[Encoding, Origin]:
         """The encoding of a question, and where it came from.
 

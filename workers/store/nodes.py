@@ -8,7 +8,16 @@ from psycopg import Connection
 from psycopg.types.json import Jsonb
 
 from workers.errors import ModelMismatch
-from workers.model import EmbeddingModel, Encoding, Level, Node, ProjectName, Sha256
+from workers.model import (
+    EmbeddingModel,
+    Encoding,
+    Level,
+    Node,
+    NodeKey,
+    ProjectName,
+    Sha256,
+    Vector,
+)
 from workers.store.database import Database
 from workers.store.queries import load_queries
 
@@ -40,43 +49,110 @@ class PostgresNodes:
         self._connection.execute(QUERIES["save_projects"].encode(), arguments)
         self._connection.execute(QUERIES["lock_projects"].encode(), arguments)
 
-    def save(self, node: Node, encoding: Encoding | None) -> str:
-        """Insert or update one node, its edges, and its vectors when given.
+    def save(
+        self, nodes: Sequence[Node], encodings: Mapping[NodeKey, Encoding]
+    ) -> dict[NodeKey, str]:
+        """Insert or update nodes, their edges, and their vectors where there are new ones.
+
+        A vector given with a node wins over the engine's. A new node that has one and no encoding
+        is left to be prepared for the reranker later.
 
         Returns:
-            stored, updated or unchanged.
+            Of each node: stored, updated or unchanged.
         """
-        result = self._one("save_node", _columns(node))["result"]
-        edges = {"project": node.project, "child": node.sha256, "parents": list(node.parents)}
-        if self._one("save_edges", edges)["is_changed"] and result == "unchanged":
-            result = "updated"
-        if self._save_encoding(node, encoding) and result == "unchanged":
-            result = "updated"
-        return str(result)
+        columns = Jsonb([_columns(node) for node in nodes])
+        rows = self._rows("save_nodes", {"nodes": columns})
+        results = {(row["project"], row["sha256"]): str(row["result"]) for row in rows}
+        changed = self._save_edges(nodes) | self._save_vectors(nodes, encodings)
+        self.save_tokens({key: one.tokens for key, one in encodings.items() if one.tokens})
+        unprepared = [
+            node for node in nodes if node.key not in encodings and results[node.key] == "stored"
+        ]
+        if unprepared and self._token_model is not None:
+            self._rows("save_backlog", _keys(unprepared))
+        return {
+            key: "updated" if result == "unchanged" and key in changed else result
+            for key, result in results.items()
+        }
 
-    def _save_encoding(self, node: Node, encoding: Encoding | None) -> bool:
-        """A vector given with the node wins over the engine's. Says whether the vector is new."""
-        key = {"project": node.project, "sha256": node.sha256}
-        if encoding is not None and encoding.tokens is not None:
-            tokens = {**key, "token_model": self._token_model, "tokens": encoding.tokens}
-            self._connection.execute(QUERIES["save_tokens"].encode(), tokens)
-        vector = encoding.vector if encoding is not None else None
-        if node.embedding is not None:
-            vector = np.asarray(node.embedding, dtype=np.float32)
-        if vector is None:
-            return False
-        arguments = {**key, "model": self._model, "level": node.level.value, "embedding": vector}
-        saved = self._connection.execute(QUERIES["save_vector"].encode(), arguments)
-        return saved.fetchone() is not None
+    def take_backlog(self, limit: int) -> list[tuple[NodeKey, str]]:
+        """Nodes that wait to be prepared, with their texts; they are off the list on commit."""
+        rows = self._rows("take_backlog", {"limit": limit})
+        return [((row["project"], row["sha256"]), row["text"]) for row in rows]
 
-    def _one(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        row = self._connection.execute(QUERIES[name].encode(), arguments).fetchone()
-        assert row is not None  # noqa: S101  # both statements are a bare SELECT of one value
-        return row
+    def _save_edges(self, nodes: Sequence[Node]) -> set[NodeKey]:
+        edges = [
+            (node.project, node.sha256, parent, precedence)
+            for node in nodes
+            for precedence, parent in enumerate(node.parents, start=1)
+        ]
+        names = ("edge_projects", "children", "parents", "precedences")
+        columns = zip(*edges, strict=True) if edges else ([], [], [], [])
+        given = {name: list(column) for name, column in zip(names, columns, strict=True)}
+        rows = self._rows("save_edges", _keys(nodes) | given)
+        return {(row["project"], row["sha256"]) for row in rows}
+
+    def _save_vectors(
+        self, nodes: Sequence[Node], encodings: Mapping[NodeKey, Encoding]
+    ) -> set[NodeKey]:
+        vectors = [
+            {
+                "project": node.project,
+                "sha256": node.sha256,
+                "model": self._model,
+                "level": node.level.value,
+                "embedding": _vector(node, encodings.get(node.key)),
+            }
+            for node in nodes
+            if node.embedding is not None or node.key in encodings
+        ]
+        return self._each("save_vector", vectors)
+
+    def save_tokens(self, tokens: Mapping[NodeKey, bytes]) -> None:
+        arguments = [
+            {
+                "project": project,
+                "sha256": sha256,
+                "token_model": self._token_model,
+                "tokens": own,
+            }
+            for (project, sha256), own in tokens.items()
+        ]
+        self._each("save_tokens", arguments)
+
+    def _rows(self, name: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        cursor = self._connection.execute(QUERIES[name].encode(), arguments)
+        return cursor.fetchall() if cursor.description else []
+
+    def _each(self, name: str, arguments: Sequence[Mapping[str, Any]]) -> set[NodeKey]:
+        """Run a statement for each of these, all on their way at once; the keys they return."""
+        if not arguments:
+            return set()
+        cursor = self._connection.cursor(binary=True)
+        cursor.executemany(QUERIES[name].encode(), arguments, returning=True)
+        found = {(row["project"], row["sha256"]) for row in cursor}
+        while cursor.nextset():
+            found |= {(row["project"], row["sha256"]) for row in cursor}
+        return found
+
+
+def _keys(nodes: Sequence[Node]) -> dict[str, list[str]]:
+    return {
+        "projects": [node.project for node in nodes],
+        "nodes": [node.sha256 for node in nodes],
+    }
+
+
+def _vector(node: Node, encoding: Encoding | None) -> Vector:
+    if node.embedding is not None:
+        return np.asarray(node.embedding, dtype=np.float32)
+    assert encoding is not None  # noqa: S101  # the caller chose nodes that have one of both
+    return encoding.vector
 
 
 def _columns(node: Node) -> dict[str, Any]:
-    return {
+    """A node as `save_nodes` reads it. What is not there is left out, and so becomes NULL."""
+    columns = {
         "project": node.project,
         "sha256": node.sha256,
         "level": node.level.value,
@@ -85,13 +161,14 @@ def _columns(node: Node) -> dict[str, Any]:
         "text": node.text,
         "position": node.position,
         "title": node.title,
-        "breadcrumb": list(node.breadcrumb),
-        "span": Jsonb(node.span) if node.span is not None else None,
+        "breadcrumb": node.breadcrumb,
+        "span": node.span,
         "standing_id": node.standing_id,
-        "occurred_at": node.occurred_at,
-        "tags": list(node.tags),
-        "metadata": Jsonb(dict(node.metadata)),
+        "occurred_at": node.occurred_at.isoformat() if node.occurred_at else None,
+        "tags": node.tags,
+        "metadata": node.metadata,
     }
+    return {name: value for name, value in columns.items() if value is not None}
 
 
 def use_model(database: Database, model: EmbeddingModel, token_model: str | None) -> int:
@@ -121,10 +198,3 @@ def use_model(database: Database, model: EmbeddingModel, token_model: str | None
 def _shown(model: Mapping[str, Any]) -> str:
     sha256 = f", sha256 {model['sha256'][:12]}" if model["sha256"] else ""
     return f"{model['name']} ({model['dimension']} dimensions{sha256})"
-
-
-def group_by_project(nodes: Sequence[Node]) -> dict[ProjectName, list[Sha256]]:
-    grouped: dict[ProjectName, list[Sha256]] = {}
-    for node in nodes:
-        grouped.setdefault(node.project, []).append(node.sha256)
-    return grouped

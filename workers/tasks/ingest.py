@@ -9,27 +9,45 @@ import structlog
 from celery import shared_task
 
 from workers import wiring
-from workers.contracts import INGEST_NODES, NodesPayload
+from workers.contracts import INGEST_NODES, PREPARE_TOKENS, NodesPayload
+from workers.deadline import Deadline
 from workers.errors import EmbeddingServiceUnavailable, ModelMismatch, PoimenError
 from workers.ingest.nodes import Refusal, read_nodes
-from workers.model import Encoding, Level, Node, ProjectName, Refused, Sha256
+from workers.model import Encoding, Level, Node, NodeKey, ProjectName, Refused, Sha256
 from workers.pulse import pulse
 from workers.store.ingest_jobs import Claim, UnreadablePayload
 from workers.store.nodes import PostgresNodes
 
 log = structlog.get_logger(__name__)
 
-BATCH = 64  # nodes encoded, then stored in one transaction
-ENCODED = 32  # texts encoded between two signs of life
+BATCH = 128  # nodes encoded, then stored in one transaction
+ENCODED = 64  # texts encoded between two signs of life
 REFUSALS_SHOWN = 1000
+PREPARED_FOR_S = 4.0  # then jobs get their turn again
 LONGEST_DELAY_S = 86_400.0  # that a server's Retry-After may put a job off for
-
-
-Key = tuple[ProjectName, Sha256]
 
 
 class ClaimLost(Exception):
     """The job was taken from this process: it was too quiet, or its worker is to end."""
+
+
+@shared_task(name=PREPARE_TOKENS)
+def prepare_tokens() -> None:
+    """Prepare for the reranker what was stored with a vector of its own, some seconds' worth.
+
+    Batches are locked, not claimed: one that fails or dies with its process is simply there again.
+    """
+    end = Deadline.after(PREPARED_FOR_S)
+    work = wiring.ingest()
+    while not end.passed():
+        with work.database.transaction() as connection:
+            nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
+            backlog = nodes.take_backlog(ENCODED)
+            if not backlog:
+                return
+            tokens = work.encoder.prepare_passages([text for _, text in backlog])
+            keys = [key for key, _ in backlog]
+            nodes.save_tokens({key: own for key, own in zip(keys, tokens, strict=True) if own})
 
 
 @shared_task(name=INGEST_NODES)
@@ -84,7 +102,7 @@ def _ingest(work: wiring.Ingest, claim: Claim, payload: NodesPayload) -> None:
     )
     total = len(payload["nodes"])
     counts = {"stored": 0, "updated": 0, "unchanged": 0}
-    missing: dict[Key, int] = {}
+    missing: dict[NodeKey, int] = {}
     unread = len(refusals)
     for done, batch in _batches(nodes):
 
@@ -121,40 +139,45 @@ def _batches(nodes: Sequence[Node]) -> Iterator[tuple[int, Sequence[Node]]]:
 
 
 def _store(
-    work: wiring.Ingest, batch: Sequence[Node], missing: dict[Key, int], beat: Callable[[], None]
+    work: wiring.Ingest,
+    batch: Sequence[Node],
+    missing: dict[NodeKey, int],
+    beat: Callable[[], None],
 ) -> tuple[list[str], list[Refusal]]:
-    """Encode what has no vector yet, then write the batch in one transaction.
+    """Encode what has no vector yet and brings none, then write the batch in one transaction.
 
     Encoding comes first and outside of it: a failing engine leaves nothing half visible, and no
     lock is held while a model works. A node that cannot be encoded is refused, and so are those
     that stand on it; `missing` remembers the lines of these for the batches to come.
     """
     found = _find(work, batch)
-    encodings = _encode(work, [node for node in batch if not found.get(_key(node))], beat)
+    new = [node for node in batch if node.embedding is None and not found.get(node.key)]
+    encodings = _encode(work, new, beat)
     refusals: list[Refusal] = []
     kept: list[Node] = []
     for node in batch:
-        reason = _why_not(node, encodings.get(_key(node)), missing)
+        reason = _why_not(node, encodings.get(node.key), missing)
         if reason is None:
             kept.append(node)
             continue
         refusals.append(Refusal(node.line or 0, reason))
-        if _key(node) not in found:
-            missing[_key(node)] = node.line or 0
+        if node.key not in found:
+            missing[node.key] = node.line or 0
     if not kept:
         return [], refusals
     with work.database.transaction() as connection:
         nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
         nodes.claim_projects(node.project for node in kept)
-        # One order for every writer, within a level: two that meet then wait, never deadlock.
-        ordered = sorted(kept, key=lambda node: (node.level, node.project, node.sha256))
-        results = [nodes.save(node, _encoding(encodings.get(_key(node)))) for node in ordered]
-    return results, refusals
+        vectors = {key: one for key, one in encodings.items() if isinstance(one, Encoding)}
+        results = nodes.save(
+            kept, {node.key: vectors[node.key] for node in kept if node.key in vectors}
+        )
+    return list(results.values()), refusals
 
 
-def _find(work: wiring.Ingest, batch: Sequence[Node]) -> dict[Key, bool]:
+def _find(work: wiring.Ingest, batch: Sequence[Node]) -> dict[NodeKey, bool]:
     """Those of the batch that are stored, and whether they have a vector."""
-    stored: dict[Key, bool] = {}
+    stored: dict[NodeKey, bool] = {}
     with work.database.transaction() as connection:
         nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
         for project in {node.project for node in batch}:
@@ -166,7 +189,7 @@ def _find(work: wiring.Ingest, batch: Sequence[Node]) -> dict[Key, bool]:
 
 def _encode(
     work: wiring.Ingest, nodes: Sequence[Node], beat: Callable[[], None]
-) -> dict[Key, Encoding | Refused]:
+) -> dict[NodeKey, Encoding | Refused]:
     beat()
     encodings: list[Encoding | Refused] = []
     while len(encodings) < len(nodes):
@@ -176,24 +199,16 @@ def _encode(
             raise EmbeddingServiceUnavailable("The engine returned another number of vectors.")
         encodings += encoded
         beat()
-    return {_key(node): encoding for node, encoding in zip(nodes, encodings, strict=True)}
+    return {node.key: encoding for node, encoding in zip(nodes, encodings, strict=True)}
 
 
 def _why_not(
-    node: Node, encoding: Encoding | Refused | None, missing: Mapping[Key, int]
+    node: Node, encoding: Encoding | Refused | None, missing: Mapping[NodeKey, int]
 ) -> str | None:
     if isinstance(encoding, Refused):
         return f"text: cannot be embedded: {encoding.reason}"
     lost = [missing[node.project, sha] for sha in node.parents if (node.project, sha) in missing]
     return f"a parent was refused (line {lost[0]})" if lost else None
-
-
-def _encoding(encoding: Encoding | Refused | None) -> Encoding | None:
-    return encoding if isinstance(encoding, Encoding) else None
-
-
-def _key(node: Node) -> Key:
-    return node.project, node.sha256
 
 
 def _report(total: int, counts: dict[str, int], refusals: Sequence[Refusal]) -> dict[str, Any]:
