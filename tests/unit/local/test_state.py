@@ -15,6 +15,7 @@ from app.local.errors import StackError, StopRequested
 from app.local.state import State, exclusive, is_out_of_reach, read_state, write_state
 
 ROOT = Path(__file__).parents[3]
+NOBODY = 65534
 
 
 def state_of(pid: int) -> State:
@@ -70,14 +71,27 @@ def test_a_state_file_that_cannot_be_understood_is_no_state(tmp_path: Path) -> N
     assert read_state(tmp_path) is None
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is out of root's reach")
+@contextmanager
+def an_ordinary_account() -> Iterator[None]:
+    """Nothing is out of root's reach, so root looks as somebody else."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
 def test_the_state_of_another_account_is_out_of_reach(tmp_path: Path) -> None:
     write_state(tmp_path, state_of(os.getpid()))
     assert not is_out_of_reach(tmp_path)
     state.state_file(tmp_path).chmod(0)
 
-    assert read_state(tmp_path) is None
-    assert is_out_of_reach(tmp_path)
+    with an_ordinary_account():
+        assert read_state(tmp_path) is None
+        assert is_out_of_reach(tmp_path)
 
 
 def test_a_folder_without_a_state_is_not_out_of_reach(tmp_path: Path) -> None:
