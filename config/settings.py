@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     web_threads: PositiveInt = Field(32, description="requests one web process serves at once")
     query_workers: PositiveInt = Field(1, description="query worker processes of `mem up`")
     query_concurrency: PositiveInt = Field(
-        8, description="projects one query worker searches at once"
+        8, description="tasks one query worker works on at once, and slow projects it sets aside"
     )
     tasks_per_query: PositiveInt = Field(
         16, description="most tasks of one question; more projects than that share them in packs"

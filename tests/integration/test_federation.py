@@ -224,7 +224,7 @@ def test_many_projects_share_sixteen_tasks_and_slow_ones_starve_none(
     # More slow ones than there are threads to search with, and first in their packs.
     slow = names[:18]
 
-    with slow_projects(empty_service, dict.fromkeys(slow, 20) | {names[21]: 1}):
+    with slow_projects(empty_service, dict.fromkeys(slow, 20) | {names[21]: 0.3}):
         answer = empty_service.ask(QUESTION, level="L0", timeout_seconds=5, limit=50)
 
     outcomes = answer["federation"]["projects"]

@@ -22,6 +22,7 @@ QUERIES = load_queries("vector_index.sql")
 PREFIX = "node_vector_hnsw_"
 M = 16
 EF_CONSTRUCTION = 128
+MOST_DIMENSIONS = 2000  # of a vector that pgvector can index
 _LOCK = 0x706F6978  # "poix": one build at a time in a whole database
 _KNOWN_FOR_S = 5.0
 _READ_S = 2.0
@@ -69,6 +70,9 @@ class VectorIndexes:
         self._dimension = dimension
 
     def projects_to_index(self, exact_rows: int, limit: int = 10) -> list[ProjectName]:
+        """Projects that have outgrown exact recall; none where no index can hold the vectors."""
+        if self._dimension > MOST_DIMENSIONS:
+            return []
         arguments = {"model": self._model, "exact_rows": exact_rows, "limit": limit}
         return [row["project"] for row in self._rows("projects_to_index", arguments)]
 

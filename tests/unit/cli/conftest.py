@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from canned import CannedService, Mem
 from click.testing import CliRunner, Result
 
 from app.cli import main
+from tests.unit.cli.canned import CannedService, Mem
 
 
 @pytest.fixture

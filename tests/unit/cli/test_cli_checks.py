@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from canned import CannedService, Mem, problem, project
 
 from app.client import without_password
+from tests.unit.cli.canned import CannedService, Mem, problem, project
 from workers.errors import ModelMismatch, StoreUnavailable
 
 READY = "GET /health/ready"

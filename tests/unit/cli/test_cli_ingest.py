@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from canned import Answer, CannedService, Mem, problem, project
+
+from tests.unit.cli.canned import Answer, CannedService, Mem, problem, project
 
 INGEST = "POST /memory/ingest"
 JOB = "GET /memory/ingest/j1"

@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
-from canned import CannedService, Mem, answer, hit, parent, part, problem, project
+
+from tests.unit.cli.canned import CannedService, Mem, answer, hit, parent, part, problem, project
 
 QUERY = "GET /memory/query"
 PROJECTS = "GET /memory/projects"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from canned import CannedService, Mem, answer, hit, parent, project
 from click.testing import CliRunner
 
 from app.cli import COMMANDS, main
 from app.cli.demo import EXPECTED, PARAPHRASE, shortcoming
+from tests.unit.cli.canned import CannedService, Mem, answer, hit, parent, project
 
 ROOT = Path(__file__).parents[3]
 MEM = [sys.executable, "-c", "from app.cli import main; main()"]

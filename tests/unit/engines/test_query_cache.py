@@ -4,9 +4,9 @@ from collections.abc import Callable
 import fakeredis
 import pytest
 import redis
-from engine_fakes import FakeClock, FakeEncoder
 from structlog.testing import capture_logs
 
+from tests.unit.engines.engine_fakes import FakeClock, FakeEncoder
 from workers.deadline import Deadline
 from workers.engines.query_cache import CachedEncoder
 from workers.errors import EmbeddingServiceUnavailable
