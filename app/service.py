@@ -83,9 +83,9 @@ class Service:
     def _resolve(
         self, parameters: QueryParameters, principal: Principal, deadline: Deadline
     ) -> list[ProjectName]:
-        permitted = self._projects.names(principal, deadline)
         name = "projects" if parameters.project is None else "project"
         asked = parameters.projects if parameters.project is None else [parameters.project]
+        permitted = self._projects.names(principal, deadline, asked)
         if asked is None:
             return permitted
         for project in asked:

@@ -164,7 +164,14 @@ class QueryStates(Protocol):
 class Projects(Protocol):
     """The projects of this memory, as far as a principal may reach them."""
 
-    def names(self, principal: Principal, deadline: Deadline) -> list[ProjectName]: ...
+    def names(
+        self,
+        principal: Principal,
+        deadline: Deadline,
+        among: Sequence[ProjectName] | None = None,
+    ) -> list[ProjectName]:
+        """Sorted; with `among`, those of them that exist and are permitted."""
+        ...
 
     def list_projects(
         self, principal: Principal, deadline: Deadline, only: ProjectName | None = None

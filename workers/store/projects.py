@@ -17,8 +17,15 @@ class PostgresProjects:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def names(self, principal: Principal, deadline: Deadline) -> list[ProjectName]:
-        arguments = {"projects": _reach(principal)}
+    def names(
+        self,
+        principal: Principal,
+        deadline: Deadline,
+        among: Sequence[ProjectName] | None = None,
+    ) -> list[ProjectName]:
+        # PostgreSQL takes no U+0000, and no project has one in its name.
+        asked = None if among is None else [name for name in among if "\x00" not in name]
+        arguments = {"projects": _reach(principal), "among": asked}
         (rows,) = self._database.read([Statement(QUERIES["project_names"], arguments)], deadline)
         return [row["project"] for row in rows]
 

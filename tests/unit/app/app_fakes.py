@@ -29,8 +29,14 @@ CREATED = datetime(2026, 7, 21, 9, 0, tzinfo=UTC)
 class FakeProjects:
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def names(self, principal: Principal, deadline: Deadline) -> list[ProjectName]:
-        return sorted(name for name in self.rows if principal.may_reach(name))
+    def names(
+        self,
+        principal: Principal,
+        deadline: Deadline,
+        among: Sequence[ProjectName] | None = None,
+    ) -> list[ProjectName]:
+        reached = {name for name in self.rows if principal.may_reach(name)}
+        return sorted(reached if among is None else reached.intersection(among))
 
     def list_projects(
         self, principal: Principal, deadline: Deadline, only: ProjectName | None = None

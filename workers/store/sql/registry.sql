@@ -11,9 +11,11 @@ SELECT project.project, project.title, project.roots, project.created_at,
  ORDER BY project.project
 
 -- name: project_names
+-- The projects among these (NULL: all) that a principal may reach (NULL: all).
 SELECT project
   FROM project
- WHERE %(projects)s::text[] IS NULL OR project = ANY(%(projects)s)
+ WHERE (%(projects)s::text[] IS NULL OR project = ANY(%(projects)s))
+   AND (%(among)s::text[] IS NULL OR project = ANY(%(among)s))
  ORDER BY project
 
 -- name: save_project
