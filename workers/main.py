@@ -5,6 +5,7 @@ from workers.engines.threads import limit_blas_threads
 limit_blas_threads()  # before anything below imports numpy
 
 import json  # noqa: E402
+import math  # noqa: E402
 import os  # noqa: E402
 import socket  # noqa: E402
 import time  # noqa: E402
@@ -108,10 +109,16 @@ def _sign_off(sender: Any, **_: Any) -> None:
 
 
 def _clock_skew_ms() -> float:
-    """How far this host's clock is ahead of Redis's; deadlines travel as wall-clock time."""
+    """How far this host's clock is certainly ahead of Redis's: deadlines travel as wall-clock time.
+
+    Redis read its clock at some moment of the round trip, so half of that is doubt, not skew: a
+    busy host must not look like one whose clock is wrong.
+    """
     before = time.time()
     seconds, microseconds = wiring.redis().time()
-    skew = ((before + time.time()) / 2 - (seconds + microseconds / 1e6)) * 1000
+    doubt = (time.time() - before) / 2
+    ahead = before + doubt - (seconds + microseconds / 1e6)
+    skew = math.copysign(max(0.0, abs(ahead) - doubt), ahead) * 1000
     if abs(skew) > SKEW_WARNING_MS:
         log.warning("clock_skew", skew_ms=round(skew, 1), mend="synchronise this host's clock")
     return round(skew, 1) + 0.0  # adding 0 makes -0.0 a plain 0
