@@ -37,10 +37,9 @@ def set_up_logging(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # Celery reports each task received and done at INFO: two lines per project and query.
-    logging.getLogger("celery.worker.strategy").setLevel(logging.WARNING)
-    logging.getLogger("celery.app.trace").setLevel(logging.WARNING)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # Celery reports each task received, done or expired at INFO: lines for every project and query.
+    for name in ("celery.worker.strategy", "celery.worker.request", "celery.app.trace", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("celery.backends.redis").addFilter(_tell_chords_in_one_line)
 
 

@@ -39,3 +39,16 @@ def test_a_chord_that_cannot_complete_is_one_line(
     said = json.loads(line)
     assert said["level"] == level
     assert "exception" not in said
+
+
+@pytest.mark.parametrize("name", ["strategy", "request"])
+def test_no_line_is_written_for_each_message(
+    logging_as_in_a_worker: None, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    set_up_logging("INFO")
+
+    logging.getLogger(f"celery.worker.{name}").info("Discarding revoked task: %s[%s]", "t", "id")
+    logging.getLogger(f"celery.worker.{name}").error("Task handler raised error: %r", "why")
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["level"] == "error"
