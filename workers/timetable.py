@@ -83,7 +83,9 @@ def end_hung_processes(limit_s: float) -> None:
         if request.name != INGEST_NODES or pid is None:
             continue
         # The last sign may be from an earlier job when this one has only just begun.
-        silent_s = min(pulse.silent_s(pid) or 0.0, time.time() - request.time_start)
+        worked_s = time.time() - request.time_start
+        heard_s = pulse.silent_s(pid)
+        silent_s = worked_s if heard_s is None else min(heard_s, worked_s)
         if silent_s > limit_s:
             log.error("ingest_process_hung", pid=pid, silent_s=round(silent_s), task_id=request.id)
             os.kill(pid, signal.SIGKILL)
