@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from tests.integration.service import Service
+from tests.integration.service import Service, until
 
 # A policy's function runs per row; sleeping once per transaction makes the delay a known one.
 _SLOW = """
@@ -58,6 +58,11 @@ def stopped(pids: Iterable[int]) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def pids_of(service: Service, queue: str) -> list[int]:
-    """The live workers of a queue."""
-    return [worker["pid"] for worker in service.workers() if queue in worker["queues"]]
+def pids_of(service: Service, queue: str, count: int = 1) -> list[int]:
+    """The live workers of a queue, once there are so many: an earlier test may have ended some."""
+
+    def live() -> list[int] | None:
+        pids = [worker["pid"] for worker in service.workers() if queue in worker["queues"]]
+        return pids if len(pids) >= count else None
+
+    return until(live, within_s=40)

@@ -20,7 +20,8 @@ CELERY_KEYS = (b"_kombu.binding", b"unacked")
 
 
 def test_with_all_workers_stopped_a_question_ends_at_its_deadline(service: Service) -> None:
-    with stopped(service.pids["workers"]):
+    workers = [*pids_of(service, "query", 2), *pids_of(service, "merge")]
+    with stopped([*workers, *pids_of(service, "ingest")]):
         start = time.monotonic()
         response = service.get("/memory/query", query=QUESTION, timeout_seconds=1)
         took = time.monotonic() - start
@@ -54,7 +55,7 @@ def test_a_worker_killed_while_it_searches_costs_its_projects_only(service: Serv
     assert answer["projects_searched"] == ["poimen"]
     assert answer["warnings"] == ["project 'agent-rust' timed out"]
     assert answer["warning_details"][0]["code"] == "no_answer_by_deadline"
-    until(lambda: len(set(pids_of(service, "query")) - {victim}) == 2, within_s=40)
+    until(lambda: len(set(pids_of(service, "query", 2)) - {victim}) == 2, within_s=40)
     assert service.ask(QUESTION)["projects_searched"] == ["agent-rust", "poimen"]
 
 
@@ -188,7 +189,7 @@ def test_a_hanging_postgresql_costs_no_caller_more_than_its_timeout(service: Ser
 def test_a_connection_dropped_while_waiting_does_not_begin_the_wait_again(
     service: Service,
 ) -> None:
-    with stopped(pids_of(service, "query")), ThreadPoolExecutor(1) as pool:
+    with stopped(pids_of(service, "query", 2)), ThreadPoolExecutor(1) as pool:
         start = time.monotonic()
         asked = pool.submit(service.get, "/memory/query", query=QUESTION, timeout_seconds=3)
         until(lambda: time.monotonic() - start > 1.5)

@@ -107,6 +107,7 @@ def test_ctrl_c_exits_130(
 def test_ctrl_c_while_the_command_line_is_being_imported_exits_130_without_a_trace() -> None:
     code = f"""
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells let background jobs ignore it
 import app.console
 class Interrupting:
     def find_spec(self, name, *_):
