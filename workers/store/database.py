@@ -4,7 +4,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import psycopg
 from pgvector.psycopg import register_vector
@@ -23,6 +23,13 @@ _CONNECT_TIMEOUT_S = 5.0
 _WRITE_TIMEOUT_S = 60.0
 
 Rows = list[dict[str, Any]]
+
+
+_BOUNDS = """
+SELECT set_config('statement_timeout', %(limit)s, true),
+       set_config('plan_cache_mode', %(plan)s, true)
+"""
+Plan = Literal["auto", "force_generic_plan"]
 
 
 class Statement(NamedTuple):
@@ -62,8 +69,14 @@ class Database:
     def close(self) -> None:
         self._pool.close()
 
-    def read(self, statements: Sequence[Statement], deadline: Deadline) -> list[Rows]:
+    def read(
+        self, statements: Sequence[Statement], deadline: Deadline, plan: Plan = "auto"
+    ) -> list[Rows]:
         """The rows of each statement, sent together; the server stops them at the deadline.
+
+        Args:
+            plan: `force_generic_plan` for statements whose plan never depends on their values, so
+                that they are planned once per connection and not each time.
 
         A connection that broke is replaced while there is time: after a restart of the server, all
         that lay idle are broken.
@@ -74,20 +87,20 @@ class Database:
         """
         for is_last in (*[False] * self._pool.max_size, True):
             try:
-                return self._read(statements, deadline)
+                return self._read(statements, deadline, plan)
             except psycopg.OperationalError as error:
                 if is_last or deadline.passed():
                     raise _unavailable(error) from error
         raise AssertionError("the last round returns or raises")
 
-    def _read(self, statements: Sequence[Statement], deadline: Deadline) -> list[Rows]:
+    def _read(self, statements: Sequence[Statement], deadline: Deadline, plan: Plan) -> list[Rows]:
         if deadline.passed():
             raise DeadlineExceeded("No time left for the database.")
         try:
             with self._pool.connection(timeout=_wait_s(deadline)) as connection:
                 left = deadline.remaining()
                 with self._watchdog.over(connection, left):
-                    return _pipelined(connection, statements, left)
+                    return _pipelined(connection, statements, left, plan)
         except errors.QueryCanceled as error:
             raise DeadlineExceeded("The database was still searching at the deadline.") from error
         except PoolTimeout as error:
@@ -153,14 +166,14 @@ def _wait_s(deadline: Deadline) -> float:
 
 
 def _pipelined(
-    connection: Connection[Any], statements: Sequence[Statement], seconds: float
+    connection: Connection[Any], statements: Sequence[Statement], seconds: float, plan: Plan
 ) -> list[Rows]:
     # At least 1 ms, since 0 would mean no limit at all. The statements of a pipeline are one
     # transaction by themselves; the limit ends with it, also behind a pooling proxy.
-    limit = {"limit": str(max(1, int(seconds * 1000)))}
+    bounds = {"limit": str(max(1, int(seconds * 1000))), "plan": plan}
     try:
         with connection.pipeline():
-            connection.execute("SELECT set_config('statement_timeout', %(limit)s, true)", limit)
+            connection.execute(_BOUNDS, bounds)
             cursors = [
                 # Binary: token vectors and timestamps need no parsing, at half the time.
                 connection.cursor(binary=True, row_factory=dict_row).execute(

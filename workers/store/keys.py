@@ -47,7 +47,9 @@ class PostgresKeys:
         key_id = rest.partition("_")[0]
         if prefix != "pmk" or not key_id.isalnum() or not key.isascii():
             return None
-        (rows,) = self._database.read([Statement(QUERIES["find_key"], {"id": key_id})], deadline)
+        (rows,) = self._database.read(
+            [Statement(QUERIES["find_key"], {"id": key_id})], deadline, "force_generic_plan"
+        )
         if not rows or not hmac.compare_digest(bytes(rows[0]["secret"]), _hash(key)):
             return None
         row = rows[0]

@@ -106,7 +106,8 @@ class ProjectSearch:
             Statement(QUERIES["load_nodes"], load),
             Statement(QUERIES["walk_edges"], walk),
         ]
-        found, *walked = self._database.read(statements if climbing else statements[:1], deadline)
+        wanted = statements if climbing else statements[:1]
+        found, *walked = self._database.read(wanted, deadline, "force_generic_plan")
         steps = [
             Step(child=row.pop("child"), siblings=row.pop("siblings"), parent=_node(row))
             for rows in walked

@@ -6,10 +6,10 @@ SELECT coalesce(sum(nodes), 0)::bigint AS nodes
 
 -- name: recall_exact
 -- The nodes of one project nearest to a question, best first, each exactly measured.
--- The vector table alone picks them; nodes are joined after, which halves the time of joining
--- first. `+ 0` keeps any vector index out of it: an index would lose rows to the filters.
--- The first %(tokens_for)s carry their token vectors, and each its text if the reranker reads it, so
--- that reranking needs no second statement.
+-- The vector table alone picks them; each is looked up after (OFFSET 0 keeps the planner from turning
+-- that into joins, which cost more than the search). `+ 0` keeps any vector index out of it: an index
+-- would lose rows to the filters. The first %(tokens_for)s carry their token vectors, and their texts
+-- if the reranker reads them, so that reranking needs no second statement.
 WITH nearest AS MATERIALIZED (
     SELECT sha256, (embedding <=> %(query)s) + 0 AS distance
       FROM node_vector
@@ -19,14 +19,21 @@ WITH nearest AS MATERIALIZED (
 ), ranked AS (
     SELECT sha256, distance, row_number() OVER (ORDER BY distance, sha256) AS rank FROM nearest
 )
-SELECT ranked.sha256, node.level, node.kind, ranked.distance,
-       length(node.text) AS text_length, tokens.tokens,
-       CASE WHEN %(has_text)s AND ranked.rank <= %(tokens_for)s THEN node.text END AS text
+SELECT ranked.sha256, node.level, node.kind, ranked.distance, node.text_length, node.text,
+       tokens.tokens
   FROM ranked
-  JOIN memory_node AS node ON node.project = %(project)s AND node.sha256 = ranked.sha256
-  LEFT JOIN node_tokens AS tokens
-    ON tokens.project = %(project)s AND tokens.token_model = %(token_model)s
-   AND tokens.sha256 = ranked.sha256 AND ranked.rank <= %(tokens_for)s
+ CROSS JOIN LATERAL (
+       SELECT level, kind, length(text) AS text_length,
+              CASE WHEN %(has_text)s AND ranked.rank <= %(tokens_for)s THEN text END AS text
+         FROM memory_node
+        WHERE project = %(project)s AND sha256 = ranked.sha256
+       OFFSET 0) AS node
+  LEFT JOIN LATERAL (
+       SELECT tokens
+         FROM node_tokens
+        WHERE project = %(project)s AND token_model = %(token_model)s
+          AND sha256 = ranked.sha256 AND ranked.rank <= %(tokens_for)s
+       OFFSET 0) AS tokens ON true
  ORDER BY ranked.rank
 
 -- name: hnsw_settings
@@ -69,29 +76,26 @@ SELECT project, sha256, level, kind, source, left(text, %(most)s) AS text,
  WHERE project = %(project)s AND sha256 = ANY(%(nodes)s)
 
 -- name: walk_edges
--- The edges reachable from these nodes, with an excerpt of the parent at the end of each. At most
--- fans[1] parents of a node are followed at the first hop, fans[2] at the second and so on;
+-- The edges within two hops of these nodes (L2 to L1 to L0), with an excerpt of the parent at the end
+-- of each. At most fans[1] parents of a node are followed at the first hop, fans[2] at the second;
 -- `siblings` says how many a node has, so that an answer can say what it leaves out.
-WITH RECURSIVE walk AS (
-    SELECT step.child, step.parent, step.rank, step.siblings, 1 AS hop
-      FROM unnest(%(nodes)s::text[]) AS start (sha256)
-     CROSS JOIN LATERAL (
-           SELECT child, parent, count(*) OVER () AS siblings,
-                  row_number() OVER (ORDER BY precedence, parent) AS rank
-             FROM memory_edge
-            WHERE project = %(project)s AND child = start.sha256) AS step
-     WHERE step.rank <= (%(fans)s::integer[])[1]
-    UNION
-    SELECT step.child, step.parent, step.rank, step.siblings, walk.hop + 1
-      FROM walk
-     CROSS JOIN LATERAL (
-           SELECT child, parent, count(*) OVER () AS siblings,
-                  row_number() OVER (ORDER BY precedence, parent) AS rank
-             FROM memory_edge
-            WHERE project = %(project)s AND child = walk.parent) AS step
-     WHERE step.rank <= (%(fans)s::integer[])[walk.hop + 1]
+WITH first AS (
+    SELECT child, parent, rank, siblings
+      FROM (SELECT child, parent, count(*) OVER (PARTITION BY child) AS siblings,
+                   row_number() OVER (PARTITION BY child ORDER BY precedence, parent) AS rank
+              FROM memory_edge
+             WHERE project = %(project)s AND child = ANY(%(nodes)s)) AS step
+     WHERE rank <= (%(fans)s::integer[])[1]
+), second AS (
+    SELECT child, parent, rank, siblings
+      FROM (SELECT child, parent, count(*) OVER (PARTITION BY child) AS siblings,
+                   row_number() OVER (PARTITION BY child ORDER BY precedence, parent) AS rank
+              FROM memory_edge
+             WHERE project = %(project)s
+               AND child = ANY(ARRAY(SELECT parent FROM first))) AS step
+     WHERE rank <= (%(fans)s::integer[])[2]
 ), edge AS (
-    SELECT DISTINCT child, parent, rank, siblings FROM walk
+    SELECT * FROM first UNION SELECT * FROM second
 )
 SELECT edge.child, edge.siblings, node.project, node.sha256, node.level, node.kind, node.source,
        left(node.text, %(most)s) AS text, length(node.text) > %(most)s AS is_excerpt,
