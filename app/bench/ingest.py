@@ -71,8 +71,6 @@ def run(
             texts = [str(node["text"]) for node in bench.nodes(f"tokens-{number}")]
             tokens_ms = _cpu_ms(lambda batch: encoder.encode_passages(batch), texts)
             figures["tokens_cpu_ms_per_node"] = tokens_ms
-            rest = figures["vectors_cpu_ms_per_node"] - tokens_ms
-            figures["vectors_cpu_ms_per_node_without_tokens"] = rest
             rounds.append(figures)
             peak = max(peak, bench.meter.memory_mb())
         described = watch.describe()

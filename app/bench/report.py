@@ -24,8 +24,7 @@ QUERY_LINES = {
 INGEST_LINES = {
     "vectors_nodes_per_s": "nodes stored a second, vectors given",
     "vectors_cpu_ms_per_node": "  CPU of one, ms",
-    "tokens_cpu_ms_per_node": "    of this, preparing it for the reranker (measured alone), ms",
-    "vectors_cpu_ms_per_node_without_tokens": "    the rest, ms",
+    "tokens_cpu_ms_per_node": "  preparing it for the reranker later (measured alone), ms",
     "ingest_nodes_per_s": "nodes stored a second, embedded on the way",
     "ingest_cpu_ms_per_node": "  CPU of one, ms",
     "model_texts_per_s": "texts a second, the model alone",

@@ -25,7 +25,7 @@ QUERY_FIGURES = {
 }
 INGEST_FIGURES = {
     *("vectors_nodes_per_s", "vectors_cpu_ms_per_node", "tokens_cpu_ms_per_node"),
-    *("vectors_cpu_ms_per_node_without_tokens", "ingest_nodes_per_s", "ingest_cpu_ms_per_node"),
+    *("ingest_nodes_per_s", "ingest_cpu_ms_per_node"),
     *("model_texts_per_s", "embed_ratio", "peak_rss_mb"),
 }
 RECALL_FIGURES = {
