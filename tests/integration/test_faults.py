@@ -9,6 +9,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
+import pytest
 
 from tests.integration.obstacles import pids_of, slow_projects, stopped
 from tests.integration.service import Service, clean_environment, until
@@ -79,7 +80,8 @@ def test_two_hundred_undisturbed_queries_are_all_finalized_by_their_callback(
     assert Counter(a["federation"]["finalized_by"] for a in answers) == {"callback": 200}
 
 
-def test_five_hundred_queries_leave_nothing_behind(service: Service) -> None:
+@pytest.mark.parametrize("count", [500, pytest.param(2000, marks=pytest.mark.long)])
+def test_hundreds_of_queries_leave_nothing_behind(service: Service, count: int) -> None:
     def ask(n: int) -> None:
         service.ask(f"question number {n % 50}", **({"project": "poimen"} if n % 2 else {}))
 
@@ -89,7 +91,7 @@ def test_five_hundred_queries_leave_nothing_behind(service: Service) -> None:
     with ThreadPoolExecutor(4) as pool:
         before = _held(service)
         memory = [worker.memory_info().rss for worker in workers]
-        list(pool.map(ask, range(500)))
+        list(pool.map(ask, range(count)))
         after = _held(service)
 
     assert after["channels"] <= before["channels"]
