@@ -32,6 +32,9 @@ class EmbeddingServer:
         finally:
             self._free.set()
 
+    def release(self) -> None:
+        self._free.set()
+
     def close(self) -> None:
         self._free.set()
         self._server.shutdown()

@@ -1,5 +1,6 @@
 """With an embedding server: what it is asked, and what becomes of a question it does not answer."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -85,6 +86,27 @@ def test_the_same_question_twice_costs_one_embedding(
     assert second["metrics"]["cache"]["embedding"] == "hit"
     assert [r["id"] for r in first["results"]] == [r["id"] for r in second["results"]]
     assert len(server.questions) == 1
+
+
+def test_a_slow_embedding_is_waited_for_by_packs_too(
+    http_service: Service, server: EmbeddingServer
+) -> None:
+    """Projects that share a task have shares of its time; the one encoding has all of it."""
+    evidence = {"level": "L0", "kind": "turn", "source": "s", "text": "Bodies over 10 KB fail."}
+    names = [f"packed-{n:02d}" for n in range(40)]
+    nodes = [evidence | {"project": name} for name in names]
+    assert http_service.ingest(nodes)["status"] == "completed"
+    server.questions.clear()
+
+    with server.held():
+        release = threading.Timer(1.2, server.release)
+        release.start()
+        answer = http_service.ask(
+            "a slow question for forty", projects=",".join(names), level="L0", timeout_seconds=4
+        )
+
+    assert answer["projects_searched"] == names
+    assert server.questions == ["a slow question for forty"]
 
 
 def test_a_failed_embedding_is_not_remembered(

@@ -21,7 +21,7 @@ from workers.contracts import (
 )
 from workers.deadline import Deadline
 from workers.errors import InternalError, PoimenError, QueueUnavailable
-from workers.model import Level, Outcome, ProjectName, Query, Status
+from workers.model import Encoding, Level, Outcome, ProjectName, Query, Status
 from workers.pipeline.answer import answer
 from workers.pipeline.merge import finalize
 from workers.store.query_runs import Recorded
@@ -47,7 +47,7 @@ def search_project(task: Any, message: SearchMessage) -> None:
 
     def search(project: ProjectName, until: Deadline) -> bool:
         started_at = time.time()
-        found = _search(query, project, until)
+        found = _search(query, project, until, deadline)
         if found.status is Status.TIMED_OUT and until is not deadline and not deadline.passed():
             return False  # it gets the rest of the time once the others have had theirs
         outcome = replace(
@@ -81,17 +81,22 @@ def _record(query_id: str, outcome: Outcome) -> None:
         log.warning("late_outcome_dropped", project=outcome.project)
 
 
-def _search(query: Query, project: ProjectName, deadline: Deadline) -> Outcome:
+def _search(query: Query, project: ProjectName, until: Deadline, deadline: Deadline) -> Outcome:
     try:
         search = wiring.search()
+
+        def encode(text: str, _until: Deadline) -> tuple[Encoding, str]:
+            # The encoding is the whole query's, so it has the query's time and not a project's.
+            return search.encoder.encode_query_with_origin(text, deadline)
+
         return answer(
             query,
             project,
-            search.encoder.encode_query_with_origin,
+            encode,
             search.nodes_of(project),
             search.reranker,
             search.reranker.depth(query.limit),
-            deadline,
+            until,
         )
     except PoimenError as error:  # this worker cannot search at all
         return Outcome(project, Status.FAILED, reason=error.code, message=str(error))
