@@ -64,8 +64,8 @@ class FrontDoor:
     database_url: str
     redis_url: str
     max_body_bytes: int
-    jobs: PostgresIngestJobs | None = None
-    max_nodes: int = 100_000
+    max_nodes: int
+    jobs: PostgresIngestJobs
     find_circuits: FindCircuits = lambda _: {}
 
 
@@ -106,8 +106,10 @@ def build_front_door(settings: Settings) -> FrontDoor:
     )
 
 
-def check_dependencies(front: FrontDoor) -> dict[str, tuple[State, str]]:
-    """Each dependency's name -> its state, and its version or what is wrong.
+def check_dependencies(
+    front: FrontDoor,
+) -> tuple[dict[str, tuple[State, str]], list[dict[str, Any]]]:
+    """Each dependency's name -> its state, and its version or what is wrong; the live workers.
 
     Degraded: questions are answered, and worse or later than they might be.
     """
@@ -131,11 +133,11 @@ def check_dependencies(front: FrontDoor) -> dict[str, tuple[State, str]]:
     states["clocks"] = ("degraded" if skewed else "ok", said)
     if has_redis:
         states["upkeep"] = upkeep_state(workers, datetime.now(UTC))
-    if states["database"][0] == "ok" and front.jobs:
+    if states["database"][0] == "ok":
         states["ingest_backlog"] = _backlog_state(front.jobs)
     if has_redis:
         states |= _model_servers(front)
-    return states
+    return states, workers
 
 
 def _check_redis_takes_writes(url: str) -> str:

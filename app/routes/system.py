@@ -9,7 +9,7 @@ from app.openapi import document
 from app.problems import describe
 from app.routes import front_door, reply
 from app.schemas import DependencyState, Health, Readiness
-from app.wiring import check_dependencies, live_workers
+from app.wiring import check_dependencies
 from workers.errors import RouteNotFound
 
 bp = Blueprint("system", __name__)
@@ -24,7 +24,7 @@ def live() -> ResponseReturnValue:
 @bp.get("/health/ready")
 def ready() -> ResponseReturnValue:
     """Every dependency with its state; 503 while one has failed, 200 while one is degraded."""
-    states = check_dependencies(front_door())
+    states, workers = check_dependencies(front_door())
     is_ready = all(state != "failed" for state, _ in states.values())
     body = Readiness(
         status="ready" if is_ready else "not_ready",
@@ -32,7 +32,7 @@ def ready() -> ResponseReturnValue:
             name: DependencyState(state=state, detail=detail)
             for name, (state, detail) in states.items()
         },
-        workers=live_workers(front_door().redis_url) if states["redis"][0] == "ok" else [],
+        workers=workers,
     )
     return reply(body, HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
 

@@ -19,10 +19,6 @@ class Reranked:
     message: str | None = None
 
     @property
-    def is_truncated(self) -> bool:
-        return self.reason == TRUNCATED
-
-    @property
     def has_scored(self) -> bool:
         """Whether the order is the reranker's, as far as it came."""
         return self.scored > 0 or self.reason is None

@@ -45,12 +45,21 @@ class IndexedProjects:
         Raises:
             DeadlineExceeded, StoreUnavailable: as any read.
         """
-        with self._lock:
-            if self._clock() - self._read_at > _KNOWN_FOR_S:
-                left = min(_READ_S, deadline.remaining())
-                self._rows = self._read(Deadline.after(left, deadline.clock))
-                self._read_at = self._clock()
-            return self._rows.get(project)
+        # One thread reads. The others go on with what is known, so that a slow database is waited
+        # for once and not by each of them in turn; before anything is known, they wait for it.
+        is_first = self._read_at == float("-inf")
+        if self._is_stale() and self._lock.acquire(timeout=deadline.remaining() if is_first else 0):
+            try:
+                if self._is_stale():
+                    left = min(_READ_S, deadline.remaining())
+                    self._rows = self._read(Deadline.after(left, deadline.clock))
+                    self._read_at = self._clock()
+            finally:
+                self._lock.release()
+        return self._rows.get(project)
+
+    def _is_stale(self) -> bool:
+        return self._clock() - self._read_at > _KNOWN_FOR_S
 
     def _read(self, deadline: Deadline) -> dict[ProjectName, dict[Level, int]]:
         statement = Statement(QUERIES["indexed_projects"], {"model": self._model})

@@ -16,6 +16,7 @@ from workers.deadline import Deadline
 from workers.errors import IngestNotFound, QueueUnavailable
 from workers.model import Answer, Frozen, Outcome, Principal, ProjectName, Query
 from workers.pipeline.merge import finalize
+from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.keys import PostgresKeys
 
 EVERYTHING = Principal("all", "everything", True, None)
@@ -182,5 +183,7 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
         database_url="postgresql://user:secret@127.0.0.1:1/none",
         redis_url="redis://:secret@127.0.0.1:1/0",
         max_body_bytes=10_000,
+        max_nodes=100_000,
+        jobs=cast(PostgresIngestJobs, jobs),
     )
     return Door(known, jobs, queries, create_app(front).test_client(), service)

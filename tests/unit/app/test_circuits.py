@@ -35,8 +35,7 @@ def test_only_an_embedder_that_may_not_be_tried_makes_the_service_not_ready(
 ) -> None:
     circuits = {"embedder": embedder, "reranker": reranker}
     said = {name: wiring.circuit_state(name, circuit) for name, circuit in circuits.items()}
-    monkeypatch.setattr("app.routes.system.check_dependencies", lambda _: said | REDIS)
-    monkeypatch.setattr("app.routes.system.live_workers", lambda _: [])
+    monkeypatch.setattr("app.routes.system.check_dependencies", lambda _: (said | REDIS, []))
 
     response = make_door(lambda project: None).get("/health/ready", key=None)
 

@@ -18,7 +18,7 @@ from tests.unit.pipeline.pipeline_fakes import (
 from workers.deadline import Deadline
 from workers.errors import DeadlineExceeded, NotReranked
 from workers.model import Candidate, Question
-from workers.pipeline.rerank import best_first, rerank
+from workers.pipeline.rerank import TRUNCATED, best_first, rerank
 
 LATER = Deadline.after(10.0, lambda: 0.0)
 
@@ -40,7 +40,7 @@ def test_candidates_are_ordered_by_their_pair_score() -> None:
 
     assert ids(reranked.ranking) == ["b", "c", "a"]
     assert [c.rerank_score for c in reranked.ranking] == [0.9, 0.5, 0.2]
-    assert (reranked.scored, reranked.is_truncated) == (3, False)
+    assert (reranked.scored, reranked.reason == TRUNCATED) == (3, False)
 
 
 def test_candidates_unscored_at_the_deadline_follow_in_recall_order() -> None:
@@ -51,7 +51,7 @@ def test_candidates_unscored_at_the_deadline_follow_in_recall_order() -> None:
     reranked = rerank(QUESTION, candidates, scorer, 4, clock.deadline_in(0.5), batch=2)
 
     assert ids(reranked.ranking) == ["b", "a", "c", "d"]
-    assert (reranked.scored, reranked.is_truncated) == (2, True)
+    assert (reranked.scored, reranked.reason == TRUNCATED) == (2, True)
 
 
 def test_candidates_beyond_the_depth_are_never_scored_and_come_last() -> None:
@@ -61,7 +61,7 @@ def test_candidates_beyond_the_depth_are_never_scored_and_come_last() -> None:
 
     assert scorer.batches == [["a", "b"]]
     assert ids(reranked.ranking) == ["b", "a", "c", "d"]
-    assert not reranked.is_truncated
+    assert reranked.reason != TRUNCATED
 
 
 def test_a_score_of_zero_is_a_score() -> None:
@@ -78,7 +78,7 @@ def test_candidates_that_were_never_prepared_keep_recall_order_behind_the_others
     reranked = rerank(QUESTION, ranking_of("a", "b", "c", "d"), scorer, depth=4, deadline=LATER)
 
     assert ids(reranked.ranking) == ["d", "b", "a", "c"]
-    assert not reranked.is_truncated
+    assert reranked.reason != TRUNCATED
 
 
 def test_equal_scores_are_ordered_by_distance_then_sha256() -> None:
@@ -114,7 +114,7 @@ def test_a_reranker_that_fails_leaves_the_order_of_recall(good_batches: int) -> 
     assert ids(reranked.ranking) == ["a", "b", "c", "d"]
     assert all(one.rerank_score is None for one in reranked.ranking)
     assert (reranked.reason, reranked.message) == ("reranker_unavailable", "it broke")
-    assert (reranked.scored, reranked.has_scored, reranked.is_truncated) == (0, False, False)
+    assert (reranked.scored, reranked.has_scored, reranked.reason == TRUNCATED) == (0, False, False)
 
 
 def test_a_reranker_that_had_no_turn_is_limited() -> None:
@@ -133,7 +133,7 @@ def test_one_that_runs_out_of_time_or_turns_keeps_what_it_scored(error: Exceptio
 
     reranked = rerank(QUESTION, ranking_of("a", "b", "c", "d"), scorer, 4, LATER, batch=2)
 
-    assert (reranked.scored, reranked.is_truncated, reranked.has_scored) == (2, True, True)
+    assert (reranked.scored, reranked.reason == TRUNCATED, reranked.has_scored) == (2, True, True)
     assert ids(reranked.ranking[2:]) == ["c", "d"]
 
 
@@ -142,7 +142,7 @@ def test_nothing_recalled_asks_the_engine_nothing() -> None:
 
     reranked = rerank(QUESTION, [], scorer, depth=10, deadline=LATER)
 
-    assert (reranked.ranking, reranked.scored, reranked.is_truncated) == ((), 0, False)
+    assert (reranked.ranking, reranked.scored, reranked.reason == TRUNCATED) == ((), 0, False)
     assert scorer.batches == []
 
 
@@ -153,7 +153,7 @@ def test_a_passed_deadline_scores_nothing_and_keeps_everything() -> None:
     reranked = rerank(QUESTION, candidates, FakeScorer(), 2, clock.deadline_in(0.0))
 
     assert ids(reranked.ranking) == ["a", "b"]
-    assert (reranked.scored, reranked.is_truncated) == (0, True)
+    assert (reranked.scored, reranked.reason == TRUNCATED) == (0, True)
 
 
 @given(recalls, st.integers(0, 50), st.integers(1, 7))

@@ -57,14 +57,21 @@ WITH nearest AS MATERIALIZED (
 ), ranked AS (
     SELECT sha256, distance, row_number() OVER (ORDER BY distance + 0, sha256) AS rank FROM nearest
 )
-SELECT ranked.sha256, node.level, node.kind, ranked.distance,
-       length(node.text) AS text_length, tokens.tokens,
-       CASE WHEN %(has_text)s AND ranked.rank <= %(tokens_for)s THEN node.text END AS text
+SELECT ranked.sha256, node.level, node.kind, ranked.distance, node.text_length, node.text,
+       tokens.tokens
   FROM ranked
-  JOIN memory_node AS node ON node.project = %(project)s AND node.sha256 = ranked.sha256
-  LEFT JOIN node_tokens AS tokens
-    ON tokens.project = %(project)s AND tokens.token_model = %(token_model)s
-   AND tokens.sha256 = ranked.sha256 AND ranked.rank <= %(tokens_for)s
+ CROSS JOIN LATERAL (
+       SELECT level, kind, length(text) AS text_length,
+              CASE WHEN %(has_text)s AND ranked.rank <= %(tokens_for)s THEN text END AS text
+         FROM memory_node
+        WHERE project = %(project)s AND sha256 = ranked.sha256
+       OFFSET 0) AS node
+  LEFT JOIN LATERAL (
+       SELECT tokens
+         FROM node_tokens
+        WHERE project = %(project)s AND token_model = %(token_model)s
+          AND sha256 = ranked.sha256 AND ranked.rank <= %(tokens_for)s
+       OFFSET 0) AS tokens ON true
  ORDER BY ranked.rank
 
 -- name: load_nodes
