@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tests.integration.service import Service, until
 
@@ -49,13 +49,19 @@ def slow_projects(service: Service, seconds: dict[str, float]) -> Iterator[None]
 def stopped(pids: Iterable[int]) -> Iterator[None]:
     """Stop processes as a hanging machine would, until the block ends."""
     pids = list(pids)
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
     try:
+        for pid in pids:
+            _send(pid, signal.SIGSTOP)
         yield
     finally:
         for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+            _send(pid, signal.SIGCONT)
+
+
+def _send(pid: int, sent: signal.Signals) -> None:
+    # A database session may have ended by itself; that must leave no other process stopped.
+    with suppress(ProcessLookupError):
+        os.kill(pid, sent)
 
 
 def pids_of(service: Service, queue: str, count: int = 1) -> list[int]:
