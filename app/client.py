@@ -1,14 +1,17 @@
 """The HTTP client of the service: what the command line speaks through."""
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import requests
+from urllib3.exceptions import ProtocolError
 
 if TYPE_CHECKING:
     from config.settings import Settings
@@ -16,6 +19,13 @@ if TYPE_CHECKING:
 CONNECT_S = 3.0
 READ_S = 30.0  # for everything but a query, whose own timeout decides
 GRACE_S = 5.0  # a query's answer may travel this long past its timeout
+JOB_READ_S = 10.0  # jobs are answered at once, or when the wait that was asked for is over
+LONGEST_JOB_WAIT_S = 25  # that one look at a job may last
+
+SUBMIT_ATTEMPTS, SUBMIT_PATIENCE_S = 5, 30.0
+LOST_ANSWER_PAUSE_S = 1.0
+TRY_LATER = (HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+JOBS = "/memory/query/jobs"
 
 Body = dict[str, Any]
 
@@ -23,19 +33,28 @@ Body = dict[str, Any]
 class ClientError(Exception):
     """The service answered, and the answer is a problem."""
 
-    def __init__(self, problem: Body, status: int) -> None:
+    def __init__(self, problem: Body, status: int, retry_after_s: float | None = None) -> None:
         super().__init__(problem.get("detail") or problem.get("title") or f"HTTP {status}")
         self.problem = problem
         self.status = status
+        self._retry_after_s = retry_after_s
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """After how long the same request may succeed; None: not by waiting."""
+        return self._retry_after_s if self.status in TRY_LATER else None
 
 
 class Unreachable(Exception):
     """Nothing at this address answers, or not in time."""
 
-    def __init__(self, url: str, reason: str = "does not answer") -> None:
+    def __init__(
+        self, url: str, reason: str = "does not answer", *, was_asked: bool = False
+    ) -> None:
         super().__init__(f"{url} {reason}")
         self.url = url
         self.reason = reason
+        self.was_asked = was_asked  # it may have done what it was asked; only its answer is lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +128,76 @@ class Client:
             "GET", "/memory/query", parameters=parameters, read_s=timeout_seconds + GRACE_S
         )
 
+    def submit_job(
+        self,
+        text: str,
+        *,
+        projects: Sequence[str] = (),
+        levels: Sequence[str] = (),
+        limit: int = 5,
+        timeout_seconds: int = 60,
+        method: str = "auto",
+        explain: bool = False,
+    ) -> Body:
+        """Have a question answered in the background; the job's document names its id.
+
+        A service that asks to come back later is asked again for up to SUBMIT_PATIENCE_S, and so
+        is one whose answer was lost: it knows the submission again and does not do it twice.
+        """
+        body: Body = {
+            "query": text,
+            "limit": limit,
+            "timeout_seconds": timeout_seconds,
+            "method": method,
+            "explain": explain,
+        }
+        if projects:
+            body["projects"] = list(projects)
+        if levels:
+            body["level"] = list(levels)
+        return self._ask_once("POST", JOBS, body)
+
+    def show_job(self, job_id: str, *, wait_seconds: int = 0, since: int | None = None) -> Body:
+        """A job's document, with what has been found so far.
+
+        `wait_seconds`: wait this long for the job's end, or for a revision later than `since`.
+        """
+        wait_seconds = min(wait_seconds, LONGEST_JOB_WAIT_S)
+        parameters: dict[str, str] = {}
+        if wait_seconds:
+            parameters["wait_seconds"] = str(wait_seconds)
+        if since is not None:
+            parameters["since"] = str(since)
+        return self._ask(
+            "GET", _job(job_id), parameters=parameters, read_s=wait_seconds + JOB_READ_S
+        )
+
+    def list_jobs(self, *, status: str | None = None, page_size: int = 100) -> Iterator[Body]:
+        """One's own jobs, newest first; pages are fetched as they are needed."""
+        parameters = {"limit": str(page_size)}
+        if status is not None:
+            parameters["status"] = status
+        while True:
+            page = self._ask("GET", JOBS, parameters=parameters, read_s=JOB_READ_S)
+            yield from page["jobs"]
+            if not page.get("next_cursor"):
+                return
+            parameters["cursor"] = page["next_cursor"]
+
+    def stop_job(self, job_id: str) -> Body:
+        """End a job now and keep what it found; an ended one stays as it is."""
+        return self._ask("POST", f"{_job(job_id)}/stop", read_s=JOB_READ_S)
+
+    def cancel_job(self, job_id: str) -> Body:
+        """End a job now and keep nothing; an ended one stays as it is."""
+        return self._ask(
+            "DELETE", _job(job_id), parameters={"if_running": "true"}, read_s=JOB_READ_S
+        )
+
+    def remove_job(self, job_id: str) -> None:
+        """Remove a job with what it found; if it still runs, cancel it."""
+        self._ask("DELETE", _job(job_id), read_s=JOB_READ_S)
+
     def list_projects(self) -> list[Body]:
         """Every permitted project, with its root folders and node counts."""
         found: list[Body] = self._ask("GET", "/memory/projects")["projects"]
@@ -140,6 +229,27 @@ class Client:
         """The state of each dependency, whether or not the service calls itself ready."""
         return self._ask("GET", "/health/ready", accepted=(503,))
 
+    def _ask_once(self, verb: str, path: str, body: Body) -> Body:
+        """Ask until there is an answer, for something that must not happen twice."""
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        give_up_at = time.monotonic() + SUBMIT_PATIENCE_S
+        attempts_left, is_lost = SUBMIT_ATTEMPTS, False
+        while True:
+            attempts_left -= 1
+            try:
+                return self._ask(verb, path, body=body, headers=headers, read_s=JOB_READ_S)
+            except ClientError as error:
+                failure: Exception = error
+                pause_s = error.retry_after_s
+            except Unreachable as error:
+                # One that was never there is told at once; one that went away may come back.
+                failure = error
+                is_lost = is_lost or error.was_asked
+                pause_s = LOST_ANSWER_PAUSE_S if is_lost else None
+            if not attempts_left or pause_s is None or time.monotonic() + pause_s > give_up_at:
+                raise failure
+            time.sleep(pause_s)
+
     def _ask(
         self,
         verb: str,
@@ -147,6 +257,7 @@ class Client:
         *,
         parameters: Mapping[str, str] | None = None,
         body: Body | None = None,
+        headers: Mapping[str, str] | None = None,
         read_s: float = READ_S,
         accepted: tuple[int, ...] = (),
     ) -> Body:
@@ -156,12 +267,14 @@ class Client:
                 self.url + path,
                 params=parameters,
                 json=body,
+                headers=headers,
                 timeout=(CONNECT_S, read_s),
             )
         except requests.ReadTimeout as error:
-            raise Unreachable(self.url, f"did not answer within {read_s:g} s") from error
+            reason = f"did not answer within {read_s:g} s"
+            raise Unreachable(self.url, reason, was_asked=True) from error
         except requests.RequestException as error:
-            raise Unreachable(self.url) from error
+            raise Unreachable(self.url, was_asked=_was_asked(error)) from error
         return _read(response, accepted)
 
 
@@ -175,12 +288,23 @@ class _Bearer(requests.auth.AuthBase):
         return request
 
 
+def _was_asked(error: requests.RequestException) -> bool:
+    """Whether a connection broke that had been made, so that the request may have arrived."""
+    return bool(error.args) and isinstance(error.args[0], ProtocolError)
+
+
+def _job(job_id: str) -> str:
+    return f"{JOBS}/{quote(job_id, safe='')}"
+
+
 def _read(response: requests.Response, accepted: tuple[int, ...]) -> Body:
-    """The JSON object of an answer.
+    """The JSON object of an answer; empty where the answer is to have no content.
 
     Raises:
         ClientError: the answer is a problem, or no JSON object at all (a proxy's page, say).
     """
+    if response.status_code == HTTPStatus.NO_CONTENT:
+        return {}
     try:
         body = response.json()
     except requests.JSONDecodeError:
@@ -190,7 +314,13 @@ def _read(response: requests.Response, accepted: tuple[int, ...]) -> Body:
     is_problem = "problem+json" in response.headers.get("Content-Type", "")
     if response.ok or (response.status_code in accepted and not is_problem):
         return body
-    raise ClientError(body, response.status_code)
+    raise ClientError(body, response.status_code, _retry_after_s(response))
+
+
+def _retry_after_s(response: requests.Response) -> float | None:
+    """What Retry-After says, when it says seconds as this service does."""
+    said = response.headers.get("Retry-After", "")
+    return float(said) if said.isascii() and said.isdigit() else None
 
 
 def _not_ours(response: requests.Response) -> Body:

@@ -6,6 +6,7 @@ from app.cli.group import Mem
 
 COMMANDS = {
     "query": ("app.cli.query:query", "Ask the memory a question."),
+    "jobs": ("app.cli.jobs:jobs", "Follow, stop and cancel questions that run as jobs."),
     "ingest": ("app.cli.ingest:ingest", "Store memories from files."),
     "projects": ("app.cli.projects:projects", "List projects, or add one."),
     "up": ("app.cli.up:up_command", "Start the whole service on this machine."),
@@ -38,7 +39,8 @@ Exit codes:
   0 answered, also with no hit     3 partial
   1 failed                         4 sign in, or not allowed
   2 usage, or unknown project      5 a check did not pass
-  130 Ctrl-C                       141 the reader of the pipe is gone
+  124 the job is still running     130 Ctrl-C
+  141 the reader of the pipe is gone
 
 \b
 Environment:

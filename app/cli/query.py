@@ -1,18 +1,21 @@
 """`mem query`: ask, and show the answer with where it came from."""
 
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from app.cli.failures import EXIT_PARTIAL, EXIT_USAGE, CommandFailed
-from app.cli.render import Look, show_answer
+from app.cli.render import LONGEST_TIMEOUT_S, Look, show_answer
 from app.cli.shell import (
     color_option,
     connected,
     echo_json,
     format_option,
     infer_project,
+    note,
     unknown_project,
     use_color,
 )
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from app.client import Body, Client
 
 LEVELS = ("L0", "L1", "L2")
+TIMEOUT_S, JOB_TIMEOUT_S = 5, 60
+LONGEST_JOB_TIMEOUT_S = 600
 
 
 def read_levels(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -39,12 +44,14 @@ def read_levels(context: click.Context, parameter: click.Parameter, value: str) 
     epilog="""\b
 Examples:
   mem query "why did requests over 10KB fail?"
-  mem query -A --k 10 --timeout 30 "how are registry tokens rotated?"
   mem query -p poimen --levels L0 --format json "body buffer"
+  mem query -A --async --timeout 300 "how are registry tokens rotated?"
 
 \b
 The project is the one whose root folder (mem projects add) holds the current directory.
-Exit codes: 0 answered, also with no hit; 2 unknown project or none inferred; 3 partial answer."""
+With --async, stdout is the id of a job; `mem jobs wait ID` shows its answer.
+Exit codes: 0 answered, also with no hit, or accepted (--async); 2 unknown project or none
+inferred; 3 partial answer."""
 )
 @click.argument("question", required=False)
 @click.option("-p", "--project", "projects", multiple=True, help="Ask this one; repeatable.")
@@ -76,13 +83,16 @@ Exit codes: 0 answered, also with no hit; 2 unknown project or none inferred; 3 
 )
 @click.option(
     "--timeout",
-    type=click.IntRange(1, 30),
-    default=5,
-    show_default=True,
-    help="Seconds; what is found by then is the answer.",
+    type=click.IntRange(1, LONGEST_JOB_TIMEOUT_S),
+    show_default=f"{TIMEOUT_S}; with --async {JOB_TIMEOUT_S}",
+    help=f"Seconds, {LONGEST_TIMEOUT_S} at most without --async; what is found by then is the"
+    " answer.",
 )
 @click.option(
     "--explain", is_flag=True, help="Show what recall found and where reranking moved it."
+)
+@click.option(
+    "--async", "as_job", is_flag=True, help="Print the id of a job and do not wait for the answer."
 )
 @format_option
 @color_option
@@ -93,6 +103,8 @@ def query(
     question: str | None,
     projects: tuple[str, ...],
     all_projects: bool,
+    timeout: int | None,
+    as_job: bool,
     output: str,
     color: str,
     **asked: Any,
@@ -102,9 +114,17 @@ def query(
         raise click.exceptions.NoArgsIsHelpError(context)
     if projects and all_projects:
         raise click.UsageError("--project and --all-projects exclude each other.", context)
+    if timeout and timeout > LONGEST_TIMEOUT_S and not as_job:
+        raise click.UsageError(
+            f"a --timeout of more than {LONGEST_TIMEOUT_S} s needs --async.", context
+        )
     text = _question(question)
     with connected() as client:
-        answer = ask(client, text, _resolve(client, projects, all_projects), **asked)
+        asked_projects = _resolve(client, projects, all_projects)
+        if as_job:
+            _submit(client, text, asked_projects, output, timeout or JOB_TIMEOUT_S, **asked)
+            return
+        answer = ask(client, text, asked_projects, timeout=timeout or TIMEOUT_S, **asked)
     if output == "json":
         echo_json(answer)
     else:
@@ -121,13 +141,11 @@ def ask(
     levels: tuple[str, ...],
     limit: int,
     method: str = "auto",
-    timeout: int = 5,
+    timeout: int = TIMEOUT_S,
     explain: bool = False,
 ) -> "Body":
     """Ask, and name the nearest projects if one of those asked is not there."""
-    from app.client import ClientError
-
-    try:
+    with _known_projects(client, projects):
         return client.query(
             text,
             projects=projects,
@@ -137,6 +155,27 @@ def ask(
             timeout_seconds=timeout,
             explain=explain,
         )
+
+
+def _submit(
+    client: "Client", text: str, projects: tuple[str, ...], output: str, timeout: int, **asked: Any
+) -> None:
+    with _known_projects(client, projects):
+        job = client.submit_job(text, projects=projects, timeout_seconds=timeout, **asked)
+    if output == "json":
+        echo_json(job)
+        return
+    click.echo(job["id"])
+    note(f"Follow it:  mem jobs wait {job['id']}")
+
+
+@contextmanager
+def _known_projects(client: "Client", projects: Sequence[str]) -> Iterator[None]:
+    """Name the nearest projects if one of those asked is not there."""
+    from app.client import ClientError
+
+    try:
+        yield
     except ClientError as error:
         if error.problem.get("error") != "project_not_found" or not projects:
             raise

@@ -19,6 +19,7 @@ INDENT = " " * 6
 REF_LENGTH = 12  # hex digits of a node's sha256 that other commands take
 EVIDENCE_LENGTH = 160  # characters of a parent's text, where nothing narrower limits it
 NAMES_SHOWN = 5
+LONGEST_TIMEOUT_S = 30  # of a question that is waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,17 @@ class Look:
 
 def show_answer(answer: Item, look: Look, question: str) -> None:
     """Print the hits, the explanation if there is one, and the closing lines."""
+    show_hits(answer, look)
+    for line in closing_lines(answer, question):
+        note(line)
+
+
+def show_hits(answer: Item, look: Look) -> None:
+    """Print the hits, and the explanation if there is one."""
     for hit in answer["results"]:
         show_hit(hit, look)
     if answer.get("explain"):
         show_explanation(answer, look)
-    for line in closing_lines(answer, question):
-        note(line)
 
 
 def show_hit(hit: Item, look: Look) -> None:
@@ -167,18 +173,19 @@ def _quoted(text: str, look: Look, taken: int) -> str:
     return f'"{line}"'
 
 
-def closing_lines(answer: Item, question: str) -> Iterator[str]:
-    """How many hits from how much of the memory, what is missing, and what to do about it."""
+def closing_lines(
+    answer: Item, question: str, command: str = "mem query", timeout_s: int = LONGEST_TIMEOUT_S
+) -> Iterator[str]:
+    """How many hits from how much of the memory, what is missing, and what to do about it.
+
+    `command` and `timeout_s`: what asks the projects again that had too little time.
+    """
+    hits = len(answer["results"])
+    line = f"{counted(hits, 'hit')} from {coverage(answer)} in {answer['latency_ms'] / 1000:.1f} s."
     federation = answer["federation"]
-    hits, total = len(answer["results"]), federation["total"]
-    answered = federation["successful"] + federation["partial"]
-    line = (
-        f"{hits} hit{'' if hits == 1 else 's'} from {answered} of {total}"
-        f" project{'' if total == 1 else 's'} in {answer['latency_ms'] / 1000:.1f} s."
-    )
     short = [part for part in federation["projects"] if part["status"] != "successful"]
     if short:
-        line += f" INCOMPLETE: {_listed([_shortfall(part) for part in short], '; ')}."
+        line += f" INCOMPLETE: {listed([_shortfall(part) for part in short], '; ')}."
     yield line
     named = {part["project"] for part in short}
     for warning in answer["warning_details"]:
@@ -186,7 +193,28 @@ def closing_lines(answer: Item, question: str) -> Iterator[str]:
             yield f"warning: {plain(warning['message'])}"
     if not hits and answer.get("notes"):
         yield plain(answer["notes"])
-    yield from _next_step(short, question)
+    late = [part["project"] for part in short if part["status"] in _HAD_NO_TIME]
+    if late:
+        which = "-A" if len(late) > NAMES_SHOWN else " ".join(f"-p {name}" for name in late)
+        said = shlex.quote(plain(question))
+        yield f"Ask it again:  {command} {which} --timeout {timeout_s} {said}"
+    elif short:
+        yield "See what failed:  mem doctor"
+
+
+_HAD_NO_TIME = ("timed_out", "partial", "cancelled")
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 hit`, `2 hits`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def coverage(answer: Item) -> str:
+    """How many of the asked projects have answered."""
+    federation = answer["federation"]
+    answered = federation["successful"] + federation["partial"]
+    return f"{answered} of {counted(federation['total'], 'project')}"
 
 
 def _shortfall(part: Item) -> str:
@@ -196,16 +224,7 @@ def _shortfall(part: Item) -> str:
     return f"{plain(part['project'])} {status}{told}"
 
 
-def _next_step(short: Sequence[Item], question: str) -> Iterator[str]:
-    late = [part["project"] for part in short if part["status"] in ("timed_out", "partial")]
-    if late:
-        which = "-A" if len(late) > NAMES_SHOWN else " ".join(f"-p {name}" for name in late)
-        yield f"Ask it again:  mem query {which} --timeout 30 {shlex.quote(plain(question))}"
-    elif short:
-        yield "See what failed:  mem doctor"
-
-
-def _listed(names: Sequence[str], separator: str) -> str:
+def listed(names: Sequence[str], separator: str) -> str:
     more = len(names) - NAMES_SHOWN
     shown = separator.join(names[:NAMES_SHOWN])
     return f"{shown}{separator}{more} more" if more > 0 else shown

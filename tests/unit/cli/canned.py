@@ -2,7 +2,8 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from click.testing import Result
 
-Answer = tuple[int, Any]
+Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]
 Mem = Callable[..., Result]
 
 
@@ -21,32 +22,45 @@ class CannedService:
         self.answers: dict[str, Answer | Callable[[Any], Answer]] = {}
         self.asked: list[tuple[str, Any]] = []
         self.credentials: list[str | None] = []
+        self.headers: list[Mapping[str, str]] = []
         service = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 parts = urlsplit(self.path)
                 parameters = {name: said[0] for name, said in parse_qs(parts.query).items()}
-                self._answer(f"GET {parts.path}", parameters)
+                self._answer(f"{self.command} {parts.path}", parameters)
+
+            do_DELETE = do_GET
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                self._answer(f"POST {self.path}", json.loads(body))
+                self._answer(f"POST {self.path}", json.loads(body) if body else None)
 
             def _answer(self, route: str, said: Any) -> None:
                 service.asked.append((route, said))
                 service.credentials.append(self.headers.get("Authorization"))
+                service.headers.append(dict(self.headers))
                 answer = service.answers.get(route, (404, problem(404, "route_not_found")))
-                status, body = answer(said) if callable(answer) else answer
+                status, body, *more = answer(said) if callable(answer) else answer
+                if status == 0:  # go away without a word
+                    self.close_connection = True
+                    return
                 kind = (
                     "application/problem+json"
                     if isinstance(body, dict) and isinstance(body.get("error"), str)
                     else "application/json"
                 )
                 sent = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+                with suppress(ConnectionError):  # who asked may have gone
+                    self._send(status, kind, sent, more[0] if more else {})
+
+            def _send(self, status: int, kind: str, sent: bytes, headers: dict[str, str]) -> None:
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(sent)))
+                for name, value in headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(sent)
 
@@ -139,14 +153,14 @@ def part(name: str, status: str = "successful", **members: Any) -> dict[str, Any
     return said | members
 
 
+STATUSES = ("successful", "partial", "timed_out", "failed", "skipped", "cancelled", "running")
+
+
 def answer(
     *hits: dict[str, Any], parts: tuple[dict[str, Any], ...] = (), **members: Any
 ) -> dict[str, Any]:
     parts = parts or (part("poimen"),)
-    counts = {
-        status: sum(p["status"] == status for p in parts)
-        for status in ("successful", "partial", "timed_out", "failed", "skipped", "cancelled")
-    }
+    counts = {status: sum(p["status"] == status for p in parts) for status in STATUSES}
     return {
         "query_id": "q1",
         "query": "why?",
@@ -160,3 +174,36 @@ def answer(
         "latency_ms": 96,
         "notes": "said by the service",
     } | members
+
+
+JOB_ID = "0123456789abcdef" * 2
+
+
+def job(
+    status: str = "completed",
+    *hits: dict[str, Any],
+    parts: tuple[dict[str, Any], ...] = (),
+    **members: Any,
+) -> dict[str, Any]:
+    """A job's document, with the members of an answer."""
+    parts = parts or (
+        part("poimen", "running" if status in ("queued", "running") else "successful"),
+    )
+    is_running = status in ("queued", "running")
+    said = {
+        "id": JOB_ID,
+        "status": status,
+        "is_running": is_running,
+        "is_partial": status == "partial",
+        "revision": 1,
+        "attempts": 1,
+        "submitted_at": "2026-08-03T10:00:00Z",
+        "finished_at": None if is_running else "2026-08-03T10:00:01Z",
+        "deadline_at": "2026-08-03T10:01:00Z",
+        "expires_at": None if is_running else "2026-08-04T10:00:01Z",
+        "poll_after_ms": 10 if is_running else None,
+        "progress": {"done": sum(p["status"] != "running" for p in parts), "total": len(parts)},
+        "error": None,
+    }
+    found = answer(*hits, parts=parts, query_id=JOB_ID)
+    return said | found | members

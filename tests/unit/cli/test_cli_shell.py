@@ -53,6 +53,7 @@ def test_help_lists_every_command_and_imports_none(flag: str) -> None:
         ["keys", "create"],
         ["keys", "list"],
         ["keys", "revoke"],
+        *(["jobs", name] for name in ("list", "show", "wait", "stop", "cancel")),
     ],
     ids=" ".join,
 )
