@@ -129,6 +129,22 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_key(
     assert len(set(keys(service))) == 1
 
 
+def test_a_service_that_went_away_with_the_answer_is_given_time_to_come_back(
+    service: CannedService, client: Client, pauses: list[float]
+) -> None:
+    def go_away(said: object) -> Answer:
+        service.stop()
+        return 0, None
+
+    service.answers[SUBMIT] = go_away
+
+    with pytest.raises(Unreachable):
+        client.submit_job("why?")
+
+    assert len(service.asked) == 1
+    assert len(pauses) == 4
+
+
 def test_a_service_that_never_was_there_is_told_at_once(pauses: list[float]) -> None:
     with pytest.raises(Unreachable):
         Client("http://127.0.0.1:1", None).submit_job("why?")

@@ -10,6 +10,7 @@ import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -185,6 +186,13 @@ def test_a_partial_job_says_what_is_missing_and_how_to_ask_for_it_with_more_time
     ]
 
 
+def test_more_time_is_never_more_than_a_job_may_have(service: CannedService, mem: Mem) -> None:
+    late = part("atlas", "timed_out")
+    service.answers[JOB] = 200, job("partial", parts=(late,), deadline_at="2026-08-03T10:08:00Z")
+
+    assert "-p atlas --timeout 600 " in mem("jobs", "show", JOB_ID).stderr
+
+
 def test_a_failed_job_is_told_in_three_lines(service: CannedService, mem: Mem) -> None:
     parts = (part("poimen", "failed", reason="store_unavailable"),)
     error = problem(503, "all_projects_failed", title="No project answered")
@@ -223,9 +231,9 @@ def test_a_service_that_answers_at_once_without_news_is_not_asked_in_a_loop(
 ) -> None:
     service.answers[JOB] = 200, running(poll_after_ms=400)
 
-    mem("jobs", "wait", JOB_ID, "--timeout", "1")
+    mem("jobs", "wait", JOB_ID, "--timeout", "2")
 
-    assert len(service.said_to(JOB)) <= 5
+    assert 3 <= len(service.said_to(JOB)) <= 7
 
 
 @pytest.mark.parametrize(
@@ -245,17 +253,21 @@ def test_a_service_that_is_away_for_a_moment_is_asked_again(
     assert ran.stdout.startswith("0.94  L1 note")
     assert ran.stderr.splitlines()[0].startswith("the service ")
     assert ran.stderr.count("; trying again\n") == 1
+    waits = [said.get("wait_seconds") for said in service.said_to(JOB)]
+    assert waits == [None, "20", None, None]
 
 
 def test_a_service_that_stays_away_is_told_together_with_how_to_go_on(
     service: CannedService, mem: Mem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.cli.watch.PATIENCE_S", 0.01)
+    monkeypatch.setattr("app.cli.watch.PATIENCE_S", 0.2)
+    monkeypatch.setattr("app.cli.watch.TRY_AGAIN_S", 0.05)
     in_turn(service, JOB, (200, running()), (0, None))
 
-    ran = mem("jobs", "wait", JOB_ID)
+    ran = mem("jobs", "wait", JOB_ID, "--timeout", "10")
 
     assert ran.exit_code == 1
+    assert 3 <= len(service.said_to(JOB)) <= 7
     assert f"mem jobs wait {JOB_ID}" in ran.stderr
     assert "service_unreachable" in ran.stderr
 
@@ -328,7 +340,7 @@ def test_on_a_terminal_progress_is_live_on_stderr_and_the_answer_alone_on_stdout
     assert b"\x1b" not in said
     assert "0 of 200 projects" in told
     assert "and 192 more" in told
-    assert told.endswith("1 hit from 1 of 1 project in 0.1 s.\r\n")
+    assert told.endswith("\x1b[2K1 hit from 1 of 1 project in 0.1 s.\r\n")  # the picture is gone
 
 
 def read_all(terminal: int) -> str:
@@ -401,6 +413,23 @@ def test_a_service_that_does_not_answer_is_said_in_the_picture_until_it_does() -
     console.print(picture.draw())
 
     assert paper.getvalue().count("the service does not answer; trying again\n") == 1
+
+
+def test_the_clock_of_the_picture_runs_on_between_two_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("app.cli.watch.time", clock)
+    paper = io.StringIO()
+    console = Console(file=paper, width=80, color_system=None)
+    picture = Picture(console)
+
+    picture.show(running(latency_ms=4200))
+    now += 1.5
+    console.print(picture.draw())
+
+    assert "  5.7 s of 60 s  " in paper.getvalue()
 
 
 def test_without_a_terminal_a_line_is_told_when_something_changed(
