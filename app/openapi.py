@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
@@ -30,9 +31,25 @@ class Operation:
     parameters: type[BaseModel] | None = None
     path_parameters: tuple[str, ...] = ()
     body: type[BaseModel] | None = None
+    headers: tuple[dict[str, Any], ...] = ()
     is_public: bool = False
+    streams: bool = False
     tags: tuple[str, ...] = field(default=("memory",))
 
+
+def _header(name: str, description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    said = {"name": name, "in": "header", "required": False}
+    return {**said, "description": description, "schema": schema}
+
+
+_IDEMPOTENCY_KEY = _header(
+    "Idempotency-Key",
+    "the same key again gives the same job",
+    {"type": "string", "minLength": 1, "maxLength": 255},
+)
+_LAST_EVENT_ID = _header(
+    "Last-Event-ID", "go on after this event", {"type": "string", "pattern": "^[0-9]{1,18}$"}
+)
 
 OPERATIONS = (
     Operation(
@@ -43,6 +60,65 @@ OPERATIONS = (
         {200: schemas.QueryResponse},
         problems=(400, 401, 404, 502, 503, 504),
         parameters=parameters.QueryParameters,
+    ),
+    Operation(
+        "post",
+        "/memory/query/jobs",
+        "submitJob",
+        "Submit a question; it is kept before this answers, and asked when its turn comes",
+        {200: schemas.JobBody, 202: schemas.JobBody},
+        problems=(400, 401, 404, 409, 410, 413, 415, 422, 429, 503, 504),
+        body=parameters.JobParameters,
+        headers=(_IDEMPOTENCY_KEY,),
+    ),
+    Operation(
+        "get",
+        "/memory/query/jobs",
+        "listJobs",
+        "List the questions you submitted",
+        {200: schemas.JobList},
+        problems=(400, 401, 503, 504),
+        parameters=parameters.JobListParameters,
+    ),
+    Operation(
+        "get",
+        "/memory/query/jobs/{job_id}",
+        "showJob",
+        "Follow a submitted question; what has been found so far",
+        {200: schemas.JobBody, 304: None},
+        problems=(400, 401, 404, 410, 503, 504),
+        parameters=parameters.PollParameters,
+        path_parameters=("job_id",),
+    ),
+    Operation(
+        "delete",
+        "/memory/query/jobs/{job_id}",
+        "removeJob",
+        "Cancel a submitted question that runs, or remove the result of one that has ended",
+        {200: schemas.JobBody, 204: None},
+        problems=(400, 401, 404, 410, 503, 504),
+        parameters=parameters.RemoveParameters,
+        path_parameters=("job_id",),
+    ),
+    Operation(
+        "post",
+        "/memory/query/jobs/{job_id}/stop",
+        "stopJob",
+        "End a submitted question now and keep what was found",
+        {200: schemas.JobBody},
+        problems=(400, 401, 404, 410, 503, 504),
+        path_parameters=("job_id",),
+    ),
+    Operation(
+        "get",
+        "/memory/query/jobs/{job_id}/events",
+        "watchJob",
+        "What happens to a submitted question, as server-sent events",
+        {200: None},
+        problems=(400, 401, 404, 410, 503, 504),
+        path_parameters=("job_id",),
+        headers=(_LAST_EVENT_ID,),
+        streams=True,
     ),
     Operation(
         "get",
@@ -164,17 +240,13 @@ def _operation(operation: Operation) -> dict[str, Any]:
     parameters = [_path_parameter(name) for name in operation.path_parameters]
     if operation.parameters:
         parameters += _query_parameters(operation.parameters)
+    parameters += operation.headers
     if parameters:
         said["parameters"] = parameters
     if operation.body:
         said["requestBody"] = {"required": True, "content": _content(operation.body)}
     said["responses"] = {
-        str(status): {
-            "description": "",
-            "content": _content(model)
-            if model
-            else {"application/json": {"schema": {"type": "object"}}},
-        }
+        str(status): _response(operation, status, model)
         for status, model in operation.responses.items()
     }
     for status in operation.problems:
@@ -185,6 +257,15 @@ def _operation(operation: Operation) -> dict[str, Any]:
         said["responses"]["414"] = {"description": _TOO_LONG}
     said["security"] = [] if operation.is_public else [{"bearer": []}, {"key": []}]
     return said
+
+
+def _response(operation: Operation, status: int, model: type[BaseModel] | None) -> dict[str, Any]:
+    if status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+        return {"description": HTTPStatus(status).phrase}
+    if operation.streams:
+        return {"description": "", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    untold = {"application/json": {"schema": {"type": "object"}}}
+    return {"description": "", "content": _content(model) if model else untold}
 
 
 def _content(model: type[BaseModel], kind: str = "application/json") -> dict[str, Any]:

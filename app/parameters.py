@@ -5,7 +5,8 @@ The OpenAPI document is generated from these same classes.
 
 import difflib
 import re
-from typing import Annotated, Any, Literal, Self, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -67,36 +68,41 @@ Integer = Annotated[int, BeforeValidator(_integer)]
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
 
 
-class QueryParameters(BaseModel):
-    """What `GET /memory/query` takes."""
+QueryText = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=4000),
+    AfterValidator(_no_nul),
+]
+Method = Literal["auto", "hybrid", "semantic", "lexical"]
+_NAMED = Annotated[str, StringConstraints(min_length=1)] | None
+
+_SAYS = {
+    "query": "the question, or words to look for",
+    "project": "ask this project only, not together with `projects`;"
+    " left out: every project you may read",
+    "limit": "most results, cut to 1..50",
+    "method": "how to search; this version searches by meaning: auto or semantic",
+    "explain": "add the recall candidates of every project",
+    "allow_partial": "false: an error unless every project answers completely",
+}
+
+
+class Question(BaseModel):
+    """What every way of asking takes."""
 
     model_config = ConfigDict(extra="forbid")
 
-    query: Annotated[
-        str,
-        StringConstraints(strip_whitespace=True, min_length=1, max_length=4000),
-        AfterValidator(_no_nul),
-    ] = Field(description="the question, or words to look for")
-    project: Annotated[str, StringConstraints(min_length=1)] | None = Field(
-        None,
-        description="ask this project only, not together with `projects`;"
-        " left out: every project you may read",
-    )
-    projects: Annotated[list[str], BeforeValidator(_list), Field(min_length=1)] | None = Field(
-        None, description="ask these projects, comma-separated; not together with `project`"
-    )
-    level: Annotated[list[str], BeforeValidator(_list), AfterValidator(_levels)] = Field(
-        default=["L1", "L2"], description="levels to search, comma-separated: L0, L1, L2"
-    )
-    limit: Integer = Field(5, description="most results, cut to 1..50")
-    timeout_seconds: Integer = Field(5, description="time for the whole answer, cut to 1..30")
-    method: Literal["auto", "hybrid", "semantic", "lexical"] = Field(
-        "auto", description="how to search; this version searches by meaning: auto or semantic"
-    )
-    semantic_weight: str | None = Field(None, description="not in this version")
-    filters: str | None = Field(None, description="not in this version")
-    facets: str | None = Field(None, description="not in this version")
-    explain: Boolean = Field(False, description="add the recall candidates of every project")
+    longest_s: ClassVar[int] = 30  # of timeout_seconds
+
+    query: QueryText = Field(description=_SAYS["query"])
+    project: _NAMED = Field(None, description=_SAYS["project"])
+    projects: list[str] | None
+    level: Sequence[Level | str]  # levels, once it is validated
+    limit: int
+    timeout_seconds: int
+    method: Method = Field("auto", description=_SAYS["method"])
+    explain: bool
+    allow_partial: bool
 
     @model_validator(mode="after")
     def _only_what_works(self) -> Self:
@@ -106,14 +112,11 @@ class QueryParameters(BaseModel):
             raise InvalidParameters.of("projects", "has an empty name")
         if self.method in ("hybrid", "lexical"):
             raise InvalidParameters.of("method", "is not in this version; use auto or semantic")
-        for name in ("semantic_weight", "filters", "facets"):
-            if getattr(self, name) is not None:
-                raise InvalidParameters.of(name, "is not in this version")
         return self
 
     @property
     def timeout_s(self) -> int:
-        return min(30, max(1, self.timeout_seconds))
+        return min(self.longest_s, max(1, self.timeout_seconds))
 
     def to_query(self) -> Query:
         return Query(
@@ -123,14 +126,132 @@ class QueryParameters(BaseModel):
             is_explained=self.explain,
         )
 
+    def used(self) -> dict[str, int]:
+        """The numbers that are cut to what is possible, as they are used."""
+        return {"limit": self.to_query().limit, "timeout_seconds": self.timeout_s}
+
     def notes(self) -> list[str]:
         """What was taken otherwise than asked."""
-        used = {"limit": self.to_query().limit, "timeout_seconds": self.timeout_s}
         return [
             f"{name} {getattr(self, name)} was cut to {value}"
-            for name, value in used.items()
+            for name, value in self.used().items()
             if getattr(self, name) != value
         ]
+
+
+class QueryParameters(Question):
+    """What `GET /memory/query` takes."""
+
+    projects: Annotated[list[str], BeforeValidator(_list), Field(min_length=1)] | None = Field(
+        None, description="ask these projects, comma-separated; not together with `project`"
+    )
+    level: Annotated[list[str], BeforeValidator(_list), AfterValidator(_levels)] = Field(
+        default=["L1", "L2"],
+        description="levels to search, comma-separated: L0, L1, L2",
+        validate_default=True,
+    )
+    limit: Integer = Field(5, description=_SAYS["limit"])
+    timeout_seconds: Integer = Field(5, description="time for the whole answer, cut to 1..30")
+    semantic_weight: str | None = Field(None, description="not in this version")
+    filters: str | None = Field(None, description="not in this version")
+    facets: str | None = Field(None, description="not in this version")
+    explain: Boolean = Field(False, description=_SAYS["explain"])
+    allow_partial: Boolean = Field(True, description=_SAYS["allow_partial"])
+
+    @model_validator(mode="after")
+    def _not_yet(self) -> Self:
+        for name in ("semantic_weight", "filters", "facets"):
+            if getattr(self, name) is not None:
+                raise InvalidParameters.of(name, "is not in this version")
+        return self
+
+
+class JobParameters(Question):
+    """What `POST /memory/query/jobs` takes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    longest_s: ClassVar[int] = 600
+
+    projects: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="ask these projects; not together with `project`"
+    )
+    level: Annotated[list[str], AfterValidator(_levels)] = Field(
+        default=["L1", "L2"],
+        description="levels to search: L0, L1, L2",
+        validate_default=True,
+    )
+    limit: int = Field(5, description=_SAYS["limit"])
+    timeout_seconds: int = Field(60, description="time for the whole answer, cut to 1..600")
+    explain: bool = Field(False, description=_SAYS["explain"])
+    allow_partial: bool = Field(True, description=_SAYS["allow_partial"])
+    keep_alive_seconds: int = Field(
+        86_400, description="how long the result is kept once it ended, cut to 60..604800"
+    )
+    wait_seconds: int = Field(0, description="wait for the end so long at first, cut to 0..25")
+
+    @property
+    def keep_alive_s(self) -> int:
+        return min(604_800, max(60, self.keep_alive_seconds))
+
+    @property
+    def wait_s(self) -> int:
+        return min(LONGEST_WAIT_S, max(0, self.wait_seconds))
+
+    def used(self) -> dict[str, int]:
+        own = {"keep_alive_seconds": self.keep_alive_s, "wait_seconds": self.wait_s}
+        return super().used() | own
+
+
+LONGEST_WAIT_S = 25
+
+
+class PollParameters(BaseModel):
+    """What `GET /memory/query/jobs/{id}` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    wait_seconds: Integer = Field(0, description="wait for news so long, cut to 0..25")
+    since: Annotated[int, BeforeValidator(_integer), Field(ge=0)] | None = Field(
+        None, description="news is a revision after this one; left out: the job's end"
+    )
+
+    @property
+    def wait_s(self) -> int:
+        return min(LONGEST_WAIT_S, max(0, self.wait_seconds))
+
+
+class RemoveParameters(BaseModel):
+    """What `DELETE /memory/query/jobs/{id}` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    if_running: Boolean = Field(False, description="leave a job that has ended as it is")
+
+
+class NoParameters(BaseModel):
+    """What takes no parameters takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+JobFilter = Literal["running", "ended", "completed", "partial", "failed", "cancelled"]
+
+
+class JobListParameters(BaseModel):
+    """What `GET /memory/query/jobs` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Integer = Field(20, description="jobs of one page, cut to 1..100")
+    status: JobFilter | None = Field(None, description="only these")
+    cursor: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="`next_cursor` of the page before"
+    )
+
+    @property
+    def page(self) -> int:
+        return min(100, max(1, self.limit))
 
 
 class ProjectParameters(BaseModel):

@@ -1,5 +1,6 @@
 """The only module that knows both our errors and HTTP."""
 
+import math
 from http import HTTPStatus
 from inspect import cleandoc
 from typing import Any
@@ -19,34 +20,58 @@ STATUS: dict[type[PoimenError], HTTPStatus] = {
     errors.NotPermitted: HTTPStatus.FORBIDDEN,
     errors.ProjectNotFound: HTTPStatus.NOT_FOUND,
     errors.IngestNotFound: HTTPStatus.NOT_FOUND,
+    errors.JobNotFound: HTTPStatus.NOT_FOUND,
     errors.RouteNotFound: HTTPStatus.NOT_FOUND,
     errors.MethodNotAllowed: HTTPStatus.METHOD_NOT_ALLOWED,
+    errors.IdempotencyInProgress: HTTPStatus.CONFLICT,
+    errors.StoppedByUser: HTTPStatus.CONFLICT,
+    errors.JobExpired: HTTPStatus.GONE,
+    errors.IdempotencyConflict: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.TooManyJobs: HTTPStatus.TOO_MANY_REQUESTS,
     errors.BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     errors.UnsupportedMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     errors.AllProjectsFailed: HTTPStatus.BAD_GATEWAY,
+    errors.AttemptsExhausted: HTTPStatus.BAD_GATEWAY,
+    errors.IncompleteAnswer: HTTPStatus.BAD_GATEWAY,
+    errors.Overloaded: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.EmbeddingServiceUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.QueueUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.ModelMismatch: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.DeadlineExceeded: HTTPStatus.GATEWAY_TIMEOUT,
+    errors.QueueDeadline: HTTPStatus.GATEWAY_TIMEOUT,
     errors.InternalError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 
 
 def as_problem(error: PoimenError) -> Response:
-    """Render an error as an RFC 9457 problem; its attributes become extension members."""
+    """Render an error as an RFC 9457 problem."""
     status = STATUS[type(error)]
-    body = {**vars(error), "type": f"/problems/{error.code}", "error": error.code}
-    body |= {"title": error.title, "status": status, "detail": str(error)}
-    body["request_id"] = g.get("request_id")
-    response = jsonify(body)
+    response = jsonify(problem_of(error) | {"request_id": g.get("request_id")})
     response.status_code = status
     response.content_type = "application/problem+json"
     if status is HTTPStatus.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = 'Bearer realm="poimen-memory"'
-    if status is HTTPStatus.SERVICE_UNAVAILABLE:
-        response.headers["Retry-After"] = "1"
+    if status in _COME_BACK:
+        pause_s = getattr(error, "retry_after_s", None) or 1.0
+        response.headers["Retry-After"] = str(math.ceil(pause_s))
     return response
+
+
+_COME_BACK = (
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
+
+
+def problem_of(error: PoimenError) -> dict[str, Any]:
+    """An error as the members of a problem; its attributes become extension members."""
+    facts = {name: value for name, value in vars(error).items() if name != "retry_after_s"}
+    said = {"type": f"/problems/{error.code}", "error": error.code, "title": error.title}
+    return {**facts, **said, "status": STATUS[type(error)], "detail": str(error)}
 
 
 def describe(code: str) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 The OpenAPI document is generated from these same classes.
 """
 
+import random
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
@@ -16,8 +17,11 @@ from pydantic import (
     computed_field,
 )
 
-from app.parameters import QueryParameters
-from workers.model import Answer, Hit, Kind, Level, Status
+from app.job_service import JobView
+from app.parameters import JobParameters, Question
+from app.problems import problem_of
+from workers.model import Answer, Change, Hit, Job, Kind, Level, Outcome, Status
+from workers.verdict import verdict
 
 Instant = Annotated[
     datetime,
@@ -108,6 +112,17 @@ class WarningDetail(Body):
     message: str
 
 
+class OutcomeError(BaseModel):
+    error: str = Field(description="a stable code")
+    detail: str | None
+    is_retryable: bool = Field(description="whether asking again may help")
+
+
+class ModelsUsed(BaseModel):
+    embedder: str | None
+    reranker: str | None
+
+
 class ProjectOutcome(Body):
     project: str
     status: Status
@@ -120,6 +135,9 @@ class ProjectOutcome(Body):
     requested: int = Field(description="candidates asked of recall")
     candidates: int
     reranked: int
+    documents: int = Field(description="nodes of the asked levels that were searched")
+    embedder: str | None = Field(exclude=True)
+    reranker: str | None = Field(exclude=True)
     task_id: str | None
     pid: int | None
     host: str | None
@@ -130,12 +148,29 @@ class ProjectOutcome(Body):
     def got(self) -> int:
         return self.candidates
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def models(self) -> ModelsUsed:
+        return ModelsUsed(embedder=self.embedder, reranker=self.reranker)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def error(self) -> OutcomeError | None:
+        if self.status not in (Status.TIMED_OUT, Status.FAILED) or self.reason is None:
+            return None
+        is_retryable = self.reason not in _PERMANENT
+        return OutcomeError(error=self.reason, detail=self.message, is_retryable=is_retryable)
+
+
+_PERMANENT = ("internal_error", "model_mismatch", "attempts_exhausted")
+
 
 class Federation(BaseModel):
     """Who was asked and what became of it. The counts always sum to `total`."""
 
     projects: list[ProjectOutcome]
     total: int
+    running: int
     successful: int
     partial: int
     timed_out: int
@@ -145,7 +180,12 @@ class Federation(BaseModel):
     coverage: Score = Field(
         description="share of the projects that answered, partial ones included"
     )
-    finalized_by: str
+    document_coverage: Score = Field(
+        description="share of the nodes of the asked levels that were searched"
+    )
+    finalized_by: str | None = Field(
+        description="who merged: callback, waiter, task, poll, sweep, stop or cancel; null: it runs"
+    )
 
     @classmethod
     def of(cls, answer: Answer) -> Self:
@@ -154,7 +194,8 @@ class Federation(BaseModel):
             total=len(answer.outcomes),
             **{status.value: answer.count(status) for status in Status},
             coverage=answer.coverage,
-            finalized_by=answer.finalized_by,
+            document_coverage=answer.document_coverage,
+            finalized_by=answer.finalized_by or None,
         )
 
 
@@ -242,30 +283,36 @@ class QueryResponse(BaseModel):
     notes: str
 
     @classmethod
-    def of(cls, parameters: QueryParameters, answer: Answer, latency_s: float) -> Self:
+    def of(cls, parameters: Question, answer: Answer, latency_s: float) -> Self:
+        return cls(**cls._said(parameters, answer, latency_s))
+
+    @staticmethod
+    def _said(parameters: Question, answer: Answer, latency_s: float) -> dict[str, Any]:
         details = [WarningDetail.model_validate(warning) for warning in answer.warnings]
-        return cls(
-            query_id=answer.query_id,
-            query=parameters.query,
-            project=parameters.project,
-            project_filter=parameters.project,
-            level_filter=[Level(level) for level in parameters.level],
-            search_method="semantic",
-            results=[Result.of(hit) for hit in answer.hits],
-            filters_applied={},
-            projects_searched=[o.project for o in answer.outcomes if o.status.has_answered],
-            warnings=[detail.message for detail in details],
-            warning_details=details,
-            degraded=any(o.status is not Status.SUCCESSFUL for o in answer.outcomes),
-            federation=Federation.of(answer),
-            metrics=Metrics.of(answer),
-            explain=Explanation.model_validate(answer) if parameters.explain else None,
-            latency_ms=latency_s * 1000,
-            notes="; ".join([*_notes(parameters, answer), *parameters.notes()]),
-        )
+        return {
+            "query_id": answer.query_id,
+            "query": parameters.query,
+            "project": parameters.project,
+            "project_filter": parameters.project,
+            "level_filter": parameters.level,
+            "search_method": "semantic",
+            "results": [Result.of(hit) for hit in answer.hits],
+            "filters_applied": {},
+            "projects_searched": [o.project for o in answer.outcomes if o.status.has_answered],
+            "warnings": [detail.message for detail in details],
+            "warning_details": details,
+            "degraded": any(
+                o.status not in (Status.SUCCESSFUL, Status.RUNNING) for o in answer.outcomes
+            ),
+            "federation": Federation.of(answer),
+            "metrics": Metrics.of(answer),
+            "explain": Explanation.model_validate(answer) if parameters.explain else None,
+            "latency_ms": latency_s * 1000,
+            "notes": "; ".join([*_notes(parameters, answer), *parameters.notes()]),
+        }
 
 
-def _notes(parameters: QueryParameters, answer: Answer) -> list[str]:
+def _notes(parameters: Question, answer: Answer) -> list[str]:
     found = f"{len(answer.hits)} result{'' if len(answer.hits) == 1 else 's'}"
     if not answer.projects:
         how = "mem ingest FILE --as nodes --project NAME adds one"
@@ -277,6 +324,136 @@ def _notes(parameters: QueryParameters, answer: Answer) -> list[str]:
         return [f"{found} found; reranker reduced from {candidates} candidates"]
     answered = sum(outcome.status.has_answered for outcome in answer.outcomes)
     return [f"Searched {answered} of {len(answer.outcomes)} projects in parallel; {found}"]
+
+
+class Progress(BaseModel):
+    done: int
+    total: int
+
+
+class Problem(BaseModel):
+    """RFC 9457, with `error` as its stable code."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    error: str
+    request_id: str | None
+    errors: list[dict[str, str]] = Field(default=[], description="parameter and reason")
+
+
+JobStatus = Literal["queued", "running", "completed", "partial", "failed", "cancelled"]
+
+
+class JobState(BaseModel):
+    id: str
+    status: JobStatus
+    is_running: bool = Field(description="queued or running")
+    is_partial: bool = Field(description="anything but completed")
+    revision: int = Field(description="grows with everything that happens to it")
+    attempts: int
+    submitted_at: Instant
+    deadline_at: Instant
+    finished_at: Instant | None
+    expires_at: Instant | None = Field(description="until when its result is kept, once it ended")
+    poll_after_ms: int | None = Field(description="when to look again, while it runs")
+    progress: Progress = Field(description="projects that are done; once it ended, that answered")
+
+
+class JobSummary(JobState):
+    """A submitted query, without what it found."""
+
+    query: str
+
+    @classmethod
+    def of(cls, view: JobView) -> Self:
+        return cls(**_job_said(view), query=view.job.request["asked"]["query"])
+
+
+def _job_said(view: JobView) -> dict[str, Any]:
+    job = view.job
+    is_running = not job.has_ended
+    done = view.pace.done if view.pace else job.done
+    return {
+        "id": job.id,
+        "status": view.status,
+        "is_running": is_running,
+        "is_partial": view.status != "completed",
+        "revision": view.revision,
+        "poll_after_ms": _poll_after_ms(job) if is_running else None,
+        "progress": Progress(done=done, total=len(job.projects)),
+        **{name: getattr(job, name) for name in _JOB_SAME},
+    }
+
+
+_JOB_SAME = ("attempts", "submitted_at", "deadline_at", "finished_at", "expires_at")
+_PACES = ((2.0, 250), (5.0, 1000), (20.0, 2500), (float("inf"), 5000))  # by its age in seconds
+
+
+def _poll_after_ms(job: Job) -> int:
+    """Soon at first, then less and less often, and not in step with others."""
+    age_s = (job.asked_at - job.submitted_at).total_seconds()
+    pause_ms = next(pause_ms for younger_s, pause_ms in _PACES if age_s < younger_s)
+    return round(pause_ms * random.uniform(0.8, 1.2))  # noqa: S311
+
+
+class JobList(BaseModel):
+    jobs: list[JobSummary] = Field(description="newest first")
+    next_cursor: str | None
+
+
+class ProjectDone(Body):
+    project: str
+    status: Status
+    reason: str | None
+
+
+class JobBody(QueryResponse, JobState):
+    """A submitted query, and the answer as far as it has got."""
+
+    error: Problem | None = Field(description="why it failed")
+
+    @classmethod
+    def of_view(cls, view: JobView) -> Self:
+        job = view.job
+        parameters = JobParameters.model_validate(job.request["asked"])
+        latency_s = ((job.finished_at or job.asked_at) - job.submitted_at).total_seconds()
+        answer = view.answer or _cancelled(job)
+        said = cls._said(parameters, answer, latency_s)
+        return cls(**said, **_job_said(view), error=_failure(job, answer, parameters))
+
+
+class JobEvent(BaseModel):
+    """One thing that happened to a submitted query."""
+
+    status: JobStatus
+    revision: int
+    progress: Progress
+    project: ProjectDone | None = Field(description="the project that is done")
+
+    @classmethod
+    def of(cls, view: JobView, change: Change) -> Self:
+        said = _job_said(view)
+        project = ProjectDone.model_validate(change) if change.project else None
+        # A change that is told has happened: the job was begun at least.
+        status = "running" if said["status"] == "queued" else said["status"]
+        revision, progress = change.revision, said["progress"]
+        return cls(status=status, revision=revision, progress=progress, project=project)
+
+
+def _cancelled(job: Job) -> Answer:
+    outcomes = [
+        Outcome(project, Status.CANCELLED, reason="cancelled_by_user") for project in job.projects
+    ]
+    return Answer(job.id, job.projects, (), tuple(outcomes), (), finalized_by="cancel")
+
+
+def _failure(job: Job, answer: Answer, parameters: JobParameters) -> Problem | None:
+    error = verdict(answer, parameters.allow_partial) if job.status == "failed" else None
+    return Problem(**problem_of(error), request_id=None) if error else None
 
 
 class ProjectBody(BaseModel):
@@ -326,11 +503,6 @@ class IngestError(BaseModel):
     message: str
 
 
-class Progress(BaseModel):
-    done: int
-    total: int
-
-
 class IngestStatus(BaseModel):
     id: str
     status: Literal["queued", "running", "completed", "partial", "failed", "cancelled"]
@@ -373,17 +545,3 @@ class Readiness(BaseModel):
 
 class Health(BaseModel):
     status: Literal["ok"]
-
-
-class Problem(BaseModel):
-    """RFC 9457, with `error` as its stable code."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    error: str
-    request_id: str | None
-    errors: list[dict[str, str]] = Field(default=[], description="parameter and reason")

@@ -1,29 +1,25 @@
 """The use cases. HTTP today, and every face to come, call these and nothing below them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
 import structlog
 
-from app.dispatch import Dispatcher
 from app.parameters import IngestParameters, ProjectParameters, QueryParameters
+from app.reach import resolve
+from app.schemas import Federation
 from workers.contracts import NodesPayload
 from workers.deadline import Deadline, merge_reserve
 from workers.errors import (
-    AllProjectsFailed,
-    DeadlineExceeded,
-    EmbeddingServiceUnavailable,
     IngestNotFound,
-    ModelMismatch,
     NotPermitted,
-    PoimenError,
-    ProjectNotFound,
+    Overloaded,
     QueueUnavailable,
-    StoreUnavailable,
 )
-from workers.model import Answer, Principal, ProjectName, Status
-from workers.ports import IngestJobs, Projects, QueryStates
+from workers.model import Answer, Principal, ProjectName, Sending
+from workers.ports import IngestJobs, Projects, QueryStates, Searches
+from workers.verdict import verdict
 
 log = structlog.get_logger(__name__)
 
@@ -39,13 +35,18 @@ class Service:
         jobs: IngestJobs,
         states: QueryStates,
         finalize: Callable[[str, str], Answer | None],
-        dispatcher: Dispatcher,
+        searches: Searches,
+        send_ingest: Callable[[str], None],
+        expected_wait_s: Callable[[int], float],
     ) -> None:
+        """expected_wait_s: of a task behind so many others, as the workers have been lately."""
         self._projects = projects
         self._jobs = jobs
         self._states = states
         self._finalize = finalize
-        self._dispatcher = dispatcher
+        self._searches = searches
+        self._send_ingest = send_ingest
+        self._expected_wait_s = expected_wait_s
 
     def ask(self, parameters: QueryParameters, principal: Principal, began_at: float) -> Answer:
         """Answer a question within its timeout, from whatever projects answered by then.
@@ -55,43 +56,38 @@ class Service:
 
         Raises:
             ProjectNotFound: a named project is unknown, or not this principal's.
+            Overloaded: what waits already would take longer than this may.
             DeadlineExceeded: every project timed out.
             EmbeddingServiceUnavailable, StoreUnavailable, AllProjectsFailed: every project failed.
+            IncompleteAnswer: some did, and no partial answer is wanted.
         """
         deadline = Deadline(began_at + parameters.timeout_s)
         reserve = merge_reserve(parameters.timeout_s)
         query_id = uuid4().hex
-        projects = self._resolve(parameters, principal, deadline)
+        query = parameters.to_query()
+        projects = resolve(self._projects, parameters, principal, deadline)
         if not projects:
             return Answer(query_id, (), (), (), (), finalized_by="waiter")
-        query = parameters.to_query()
-        self._states.open(query_id, projects, query.limit, deadline.remaining())
-        left = max(0.0, deadline.remaining() - reserve)
+        documents = list(projects.values())
+        opened = self._states.open(
+            query_id, list(projects), documents, query.limit, deadline.remaining()
+        )
+        left_s = max(0.0, deadline.remaining() - reserve)
+        check_queue(self._expected_wait_s(opened.waiting), left_s)
+        sending = Sending(query_id, opened.at, left_s)
         if parameters.project is not None:
-            self._dispatcher.search_one(query_id, query, parameters.project, left)
+            self._searches.search_one(query, parameters.project, sending)
         else:
-            self._dispatcher.search_all(query_id, query, projects, left)
+            self._searches.search_all(query, list(projects), sending)
         # Workers stop a reserve before the deadline; a third of it is kept for merging here.
         self._states.wait(query_id, deadline.remaining() - reserve / 3)
         answer = self._finalize(query_id, "waiter")
         if answer is None:
             raise QueueUnavailable("Redis lost this query's state; ask again.")
-        if not any(outcome.status.has_answered for outcome in answer.outcomes):
-            raise _nobody_answered(answer)
+        error = verdict(answer, parameters.allow_partial)
+        if error is not None:
+            raise error.with_facts(federation=Federation.of(answer).model_dump(mode="json"))
         return answer
-
-    def _resolve(
-        self, parameters: QueryParameters, principal: Principal, deadline: Deadline
-    ) -> list[ProjectName]:
-        name = "projects" if parameters.project is None else "project"
-        asked = parameters.projects if parameters.project is None else [parameters.project]
-        permitted = self._projects.names(principal, deadline, asked)
-        if asked is None:
-            return permitted
-        for project in asked:
-            if project not in permitted:
-                raise ProjectNotFound(project, name)
-        return sorted(set(asked))
 
     def list_projects(self, principal: Principal) -> list[dict[str, Any]]:
         return self._projects.list_projects(principal, Deadline.after(_READ_S))
@@ -115,7 +111,7 @@ class Service:
         job_id = uuid4()
         self._jobs.save_job(job_id, principal, payload, len(parameters.nodes))
         try:
-            self._dispatcher.ingest(str(job_id))
+            self._send_ingest(str(job_id))
         except QueueUnavailable:
             # Accepted all the same: upkeep sends it once the queue is back.
             log.warning("ingest_dispatch_delayed", job=str(job_id))
@@ -135,41 +131,22 @@ class Service:
         return self._jobs.load_job(parsed, principal)
 
 
+def check_queue(wait_s: float, left_s: float) -> None:
+    """Refuse at once what would only wait until its deadline.
+
+    Raises:
+        Overloaded: it would.
+    """
+    if wait_s > left_s:
+        raise Overloaded(
+            f"About {wait_s:.0f} s of work wait already, longer than this question may take; ask"
+            " again later, with a larger timeout_seconds, or submit it as a job.",
+            retry_after_s=min(30.0, max(1.0, wait_s - left_s)),
+        )
+
+
 def _check_writer(principal: Principal, project: ProjectName | None) -> None:
     if not principal.can_write:
         raise NotPermitted("This key may only read; `mem keys create` makes one that may write.")
     if project is not None and not principal.may_reach(project):
         raise NotPermitted(f"This key may not write to project {project!r}.")
-
-
-_UNSEEN = ("no_answer_by_deadline", "expired_in_queue")
-
-_COMMON: dict[str, type[PoimenError]] = {
-    kind.code: kind
-    for kind in (EmbeddingServiceUnavailable, StoreUnavailable, QueueUnavailable, ModelMismatch)
-}
-
-
-def _nobody_answered(answer: Answer) -> PoimenError:
-    """The error of a query without a single answering project; never an empty success."""
-    outcomes = answer.outcomes
-    if all(outcome.status is Status.TIMED_OUT for outcome in outcomes):
-        error: PoimenError = DeadlineExceeded(_why_late(answer))
-    else:
-        failed = [outcome for outcome in outcomes if outcome.status is Status.FAILED]
-        reasons = {outcome.reason for outcome in failed}
-        kind = _COMMON.get(next(iter(reasons)) or "") if len(reasons) == 1 else None
-        error = (kind or AllProjectsFailed)(_first_message(failed))
-    warnings = [warning.message for warning in answer.warnings]
-    return error.with_facts(warnings=warnings, query_id=answer.query_id)
-
-
-def _why_late(answer: Answer) -> str:
-    if all(outcome.reason in _UNSEEN for outcome in answer.outcomes):
-        return "No worker took the question in time; see GET /health/ready, then ask again."
-    return "No project answered in time; ask again with a larger timeout_seconds."
-
-
-def _first_message(failed: Sequence[Any]) -> str:
-    said = [outcome.message for outcome in failed if outcome.message]
-    return said[0] if said else "Every project failed; `warnings` says how."

@@ -15,7 +15,8 @@ from uuid import uuid4
 from celery import Celery
 from redis import Redis
 
-from app.dispatch import Dispatcher
+from app.admission import Seats, Tempo
+from app.job_service import JobService
 from app.readiness import BACKLOG_PATIENCE_S, State, backlog_state, upkeep_state
 from app.service import Service
 from config.settings import Settings
@@ -23,6 +24,7 @@ from workers.celery_app import make_celery
 from workers.contracts import (
     CANARY,
     INGEST_QUEUE,
+    JOBS_QUEUE,
     MERGE_QUEUE,
     PREFIX,
     QUERY_QUEUE,
@@ -30,8 +32,10 @@ from workers.contracts import (
     worker_key,
 )
 from workers.deadline import Deadline
+from workers.dispatch import Dispatcher
 from workers.engines.build import find_circuits
 from workers.errors import PoimenError, QueueUnavailable, StoreUnavailable
+from workers.jobs import Jobs
 from workers.model import Principal, ProjectName
 from workers.pipeline.merge import finalize
 from workers.store.database import Database, check_database
@@ -39,7 +43,8 @@ from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.keys import PostgresKeys
 from workers.store.migrations import migrate
 from workers.store.projects import PostgresProjects
-from workers.store.query_runs import QueryRuns
+from workers.store.query_jobs import PostgresQueryJobs
+from workers.store.query_runs import JobRuns, QueryRuns
 from workers.store.redis import check_redis, check_writes, connect, reachable, wait_for
 
 if TYPE_CHECKING:
@@ -60,12 +65,16 @@ class FrontDoor:
     """Everything a request needs."""
 
     service: Service
+    job_service: JobService
     keys: PostgresKeys
     database_url: str
     redis_url: str
     max_body_bytes: int
     max_nodes: int
     jobs: PostgresIngestJobs
+    queries: Seats
+    waits: Seats
+    streams: Seats
     find_circuits: FindCircuits = lambda _: {}
 
 
@@ -80,17 +89,29 @@ def build_front_door(settings: Settings) -> FrontDoor:
     database_url = settings.database_url.get_secret_value()
     redis_url = settings.redis_url.get_secret_value()
     database = Database(database_url, settings.database_connections, _WRITE_TIMEOUT_S)
-    runs = QueryRuns(connect(redis_url))
-    jobs = PostgresIngestJobs(database)
+    redis = connect(redis_url)
+    runs, job_runs = QueryRuns(redis), JobRuns(redis)
+    jobs, projects = PostgresIngestJobs(database), PostgresProjects(database)
+    dispatcher = Dispatcher(make_celery(redis_url), settings.tasks_per_query)
     service = Service(
-        projects=PostgresProjects(database),
+        projects=projects,
         jobs=jobs,
         states=runs,
         finalize=partial(finalize, runs),
-        dispatcher=Dispatcher(make_celery(redis_url), settings.tasks_per_query),
+        searches=dispatcher,
+        send_ingest=dispatcher.ingest,
+        expected_wait_s=Tempo(QUERY_QUEUE, partial(live_workers, redis_url)).wait_s,
     )
+    limits = (settings.jobs_at_once, settings.jobs_open, settings.jobs_open_of_key)
+    query_jobs = PostgresQueryJobs(database, *limits)
+    job_service = JobService(projects, query_jobs, job_runs, Jobs(query_jobs, job_runs, dispatcher))
+    threads = settings.web_threads
     return FrontDoor(
         service=service,
+        job_service=job_service,
+        queries=Seats(max(1, threads * 5 // 8)),
+        waits=Seats(max(1, threads // 8)),
+        streams=Seats(max(1, threads // 8)),
         keys=PostgresKeys(database),
         database_url=database_url,
         redis_url=redis_url,
@@ -124,7 +145,7 @@ def check_dependencies(
             states[name] = ("failed", str(error))
     has_redis = states["redis"][0] == "ok"
     workers = live_workers(front.redis_url) if has_redis else []
-    for queue in (QUERY_QUEUE, MERGE_QUEUE, INGEST_QUEUE):
+    for queue in (QUERY_QUEUE, JOBS_QUEUE, MERGE_QUEUE, INGEST_QUEUE):
         count = sum(queue in worker["queues"] for worker in workers)
         said = f"{count} live" if count else "no live worker; start one: mem up, or docs/running.md"
         states[f"{queue}_worker"] = ("ok" if count else "failed", said)
@@ -243,7 +264,7 @@ def known_projects(database_url: str) -> set[ProjectName]:
     """The name of every project."""
     everyone = Principal("", "mem", can_write=False, projects=None)
     with _opened(database_url) as database:
-        return set(PostgresProjects(database).names(everyone, Deadline.after(10.0)))
+        return set(PostgresProjects(database).find_projects(everyone, (), Deadline.after(10.0)))
 
 
 @contextmanager

@@ -64,10 +64,21 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = Field(
         0, description="port the web server listens on; 0: a free one"
     )
-    web_threads: PositiveInt = Field(32, description="requests one web process serves at once")
+    web_threads: PositiveInt = Field(64, description="requests one web process serves at once")
     query_workers: PositiveInt = Field(1, description="query worker processes of `mem up`")
     query_concurrency: PositiveInt = Field(
-        8, description="tasks one query worker works on at once, and slow projects it sets aside"
+        24,
+        description="tasks one query or job worker works on at once; more than one question has,"
+        " so that a slow one leaves room for others",
+    )
+    job_workers: PositiveInt = Field(1, description="worker processes of `mem up` for query jobs")
+    jobs_at_once: PositiveInt = Field(
+        8, description="query jobs worked on at the same time, by all workers together"
+    )
+    jobs_open: PositiveInt = Field(5000, description="most unfinished query jobs")
+    jobs_open_of_key: PositiveInt = Field(2000, description="most unfinished query jobs of one key")
+    job_attempts: PositiveInt = Field(
+        3, description="attempts before a query job that loses its workers is given up"
     )
     tasks_per_query: PositiveInt = Field(
         16, description="most tasks of one question; more projects than that share them in packs"
@@ -77,7 +88,7 @@ class Settings(BaseSettings):
         1, description="ingest processes of one background worker"
     )
     database_connections: PositiveInt = Field(
-        16, description="most database connections of one process"
+        32, description="most database connections of one process"
     )
     exact_rows: PositiveInt = Field(
         20_000, description="nodes on the asked levels up to which recall compares with every one"

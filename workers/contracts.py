@@ -15,6 +15,7 @@ INDEX_LARGE_PROJECTS = "poimen.index_large_projects"
 CANARY = "poimen.canary"
 
 QUERY_QUEUE = "query"
+JOBS_QUEUE = "jobs"
 MERGE_QUEUE = "merge"
 INGEST_QUEUE = "ingest"
 UPKEEP_QUEUE = "upkeep"
@@ -37,8 +38,9 @@ class SearchMessage(TypedDict):
     limit: int
     is_explained: bool
     is_federated: bool
-    deadline_at: float  # the last instant at which an outcome is of use
-    sent_at: float
+    is_job: bool  # submitted, and so polled, stopped and kept
+    deadline_at: float  # the last instant at which an outcome is of use, by Redis's clock
+    sent_at: float  # by Redis's clock
 
 
 class CanaryMessage(TypedDict):

@@ -60,6 +60,47 @@ class IngestNotFound(PoimenError):
     code, title = "ingest_not_found", "No such ingest job"
 
 
+class JobNotFound(PoimenError):
+    """A query job does not exist, or is someone else's."""
+
+    code, title = "job_not_found", "No such query job"
+
+
+class JobExpired(PoimenError):
+    """A query job ended, and its result was kept as long as was asked, or was removed."""
+
+    code, title = "job_expired", "The job's result is no longer kept"
+
+
+class IdempotencyConflict(PoimenError):
+    """An idempotency key was used before, for another request."""
+
+    code, title = "idempotency_conflict", "This idempotency key belongs to another request"
+
+
+class IdempotencyInProgress(PoimenError):
+    """The first request with this idempotency key is still being accepted."""
+
+    code, title = "idempotency_in_progress", "The first request with this key is being accepted"
+    retry_after_s = 1.0
+
+
+class TooManyJobs(PoimenError):
+    """This principal has as many unfinished query jobs as it may have."""
+
+    code, title = "too_many_jobs", "Too many unfinished jobs"
+
+
+class Overloaded(PoimenError):
+    """What was asked could not be done in time: too much waits already."""
+
+    code, title = "overloaded", "Too much to do"
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class RouteNotFound(PoimenError):
     """No resource at this address."""
 
@@ -88,6 +129,30 @@ class DeadlineExceeded(PoimenError):
     """No project answered within the timeout."""
 
     code, title = "deadline_exceeded", "Out of time"
+
+
+class QueueDeadline(PoimenError):
+    """A query job's timeout passed before any of its work was begun."""
+
+    code, title = "queue_deadline", "Out of time before it began"
+
+
+class StoppedByUser(PoimenError):
+    """A query job was stopped before any project had answered."""
+
+    code, title = "stopped_by_user", "Stopped before anything was found"
+
+
+class AttemptsExhausted(PoimenError):
+    """Workers were lost as often as a query job may be tried."""
+
+    code, title = "attempts_exhausted", "Given up"
+
+
+class IncompleteAnswer(PoimenError):
+    """Some projects did not answer, and the caller wants all or nothing."""
+
+    code, title = "incomplete_answer", "Not every project answered"
 
 
 class EmbeddingServiceUnavailable(PoimenError):

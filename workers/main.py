@@ -5,7 +5,6 @@ from workers.engines.threads import limit_blas_threads
 limit_blas_threads()  # before anything below imports numpy
 
 import json  # noqa: E402
-import math  # noqa: E402
 import os  # noqa: E402
 import socket  # noqa: E402
 import time  # noqa: E402
@@ -19,7 +18,14 @@ from redis.exceptions import RedisError  # noqa: E402
 from config.logs import set_up_logging  # noqa: E402
 from workers import wiring  # noqa: E402
 from workers.celery_app import make_celery  # noqa: E402
-from workers.contracts import INGEST_QUEUE, QUERY_QUEUE, UPKEEP_QUEUE, worker_key  # noqa: E402
+from workers.contracts import (  # noqa: E402
+    INGEST_QUEUE,
+    JOBS_QUEUE,
+    MERGE_QUEUE,
+    QUERY_QUEUE,
+    UPKEEP_QUEUE,
+    worker_key,
+)
 from workers.errors import EmbeddingServiceUnavailable, PoimenError  # noqa: E402
 from workers.ports import Encoder  # noqa: E402
 from workers.timetable import LOOK_S, ReleaseJobs, Timetable, end_hung_processes  # noqa: E402
@@ -48,7 +54,7 @@ def _load_models(instance: Any, **_: Any) -> None:
     """
     queues = instance.app.amqp.queues.consume_from
     try:
-        if QUERY_QUEUE in queues:
+        if queues.keys() & {QUERY_QUEUE, JOBS_QUEUE}:
             _warm_up(wiring.search().encoder)
         if INGEST_QUEUE in queues:
             wiring.check_model()
@@ -81,11 +87,17 @@ def _register(sender: Any, **_: Any) -> None:
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "queues": sorted(sender.app.amqp.queues.consume_from),
+        "slots": sender.controller.concurrency,
         "started_at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     }
-    if QUERY_QUEUE in says["queues"]:
+    if {QUERY_QUEUE, JOBS_QUEUE} & set(says["queues"]):
         search = wiring.search()
         says |= {"embedder": search.encoder.model.name, "reranker": search.reranker.name}
+    if JOBS_QUEUE in says["queues"]:
+        wiring.job_watch().start()
+    sweeper = wiring.sweeper() if MERGE_QUEUE in says["queues"] else None
+    if sweeper:
+        sweeper.start()
     timetable = Timetable(sender) if UPKEEP_QUEUE in says["queues"] else None
     if INGEST_QUEUE in says["queues"]:
         stall_s = wiring.settings().ingest_stall_s
@@ -94,7 +106,8 @@ def _register(sender: Any, **_: Any) -> None:
     def beat() -> None:
         try:
             upkeep = timetable.says() if timetable else {}
-            value = json.dumps(says | upkeep | {"skew_ms": _clock_skew_ms()})
+            now = {"skew_ms": _clock_skew_ms(), "task_s": wiring.task_length().average_s}
+            value = json.dumps(says | upkeep | now)
             wiring.redis().set(worker_key(sender.hostname), value, ex=int(3 * HEARTBEAT_S))
         except RedisError as error:
             log.warning("heartbeat_failed", error=type(error).__name__)
@@ -109,16 +122,10 @@ def _sign_off(sender: Any, **_: Any) -> None:
 
 
 def _clock_skew_ms() -> float:
-    """How far this host's clock is certainly ahead of Redis's: deadlines travel as wall-clock time.
-
-    Redis read its clock at some moment of the round trip, so half of that is doubt, not skew: a
-    busy host must not look like one whose clock is wrong.
-    """
+    """How far this host's clock is certainly ahead of Redis's, which messages are told in."""
     before = time.time()
     seconds, microseconds = wiring.redis().time()
-    doubt = (time.time() - before) / 2
-    ahead = before + doubt - (seconds + microseconds / 1e6)
-    skew = math.copysign(max(0.0, abs(ahead) - doubt), ahead) * 1000
+    skew = wiring.clock().learn(before, seconds + microseconds / 1e6) * 1000
     if abs(skew) > SKEW_WARNING_MS:
         log.warning("clock_skew", skew_ms=round(skew, 1), mend="synchronise this host's clock")
     return round(skew, 1) + 0.0  # adding 0 makes -0.0 a plain 0

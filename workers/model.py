@@ -35,8 +35,9 @@ class Kind(StrEnum):
 
 
 class Status(StrEnum):
-    """How one project's part of a query ended."""
+    """How one project's part of a query ended, or that it has not yet."""
 
+    RUNNING = "running"
     SUCCESSFUL = "successful"
     PARTIAL = "partial"
     TIMED_OUT = "timed_out"
@@ -252,6 +253,7 @@ class Outcome:
     documents: int = 0  # nodes of the asked levels
     stages_ms: Mapping[str, float] = field(default_factory=dict)
     embedding_cache: str | None = None  # memory, redis, flight or miss
+    embedder: str | None = None
     reranker: str | None = None
     explained: tuple[Explained, ...] = ()
     task_id: str | None = None
@@ -262,6 +264,25 @@ class Outcome:
     queue_ms: float = 0.0
 
 
+class Silence(StrEnum):
+    """Why a project of an ended query has no outcome. A stable reason code."""
+
+    NO_ANSWER = "no_answer_by_deadline"
+    NEVER_BEGUN = "queue_deadline"
+    STOPPED = "stopped_by_user"
+    GIVEN_UP = "attempts_exhausted"
+    UNFINISHED = "unfinished"  # the query has not ended
+
+    @property
+    def status(self) -> Status:
+        known = {
+            Silence.STOPPED: Status.CANCELLED,
+            Silence.GIVEN_UP: Status.FAILED,
+            Silence.UNFINISHED: Status.RUNNING,
+        }
+        return known.get(self, Status.TIMED_OUT)
+
+
 @dataclass(frozen=True, slots=True)
 class Frozen:
     """A query's state when it stopped accepting outcomes; what merging starts from."""
@@ -270,6 +291,105 @@ class Frozen:
     limit: int
     by: str  # who stopped it
     outcomes: Mapping[ProjectName, Outcome]
+    silence: Silence = Silence.NO_ANSWER  # why the others have no outcome
+    documents: tuple[int, ...] = ()  # nodes of the asked levels, project by project
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """When searches of a query are sent, and how long they are of use."""
+
+    query_id: str
+    at: float  # now, in seconds since the epoch, by the clock that messages are told in
+    left_s: float
+    is_job: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A query's record was written: what it met."""
+
+    waiting: int  # tasks in its queue
+    at: float  # now, in seconds since the epoch, by the clock that messages are told in
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How far a running job is."""
+
+    revision: int
+    is_begun: bool
+    done: int  # projects
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobLook:
+    """Who works on a running job."""
+
+    is_frozen: bool
+    answered: frozenset[ProjectName]
+    begun: Mapping[ProjectName, str]  # the worker process that took it
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One revision of a job: it was begun, a project was done, or it ended."""
+
+    revision: int
+    project: ProjectName | None = None
+    status: Status | None = None
+    reason: str | None = None
+    is_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A submitted query."""
+
+    id: str
+    key_id: str
+    status: str  # open, completed, partial, failed, cancelled, expired
+    request: Mapping[str, Any]  # as it was submitted; empty once expired
+    projects: tuple[ProjectName, ...]
+    documents: tuple[int, ...]  # nodes of the asked levels, project by project, when submitted
+    attempts: int
+    submitted_at: datetime
+    deadline_at: datetime
+    asked_at: datetime  # now, by the clock that set the other instants
+    dispatched_at: datetime | None = None
+    finished_at: datetime | None = None
+    expires_at: datetime | None = None
+    done: int = 0  # projects that had an outcome when it ended
+    error: str | None = None  # a stable code, of a failed one
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status != "open"
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline; negative once it is over."""
+        return (self.deadline_at - self.asked_at).total_seconds()
+
+    @property
+    def sent_s(self) -> float:
+        """Seconds since it was sent, 0 while it waits for its turn."""
+        return (self.asked_at - (self.dispatched_at or self.asked_at)).total_seconds()
+
+    @property
+    def first_revision(self) -> int:
+        """Of its present attempt, with which nothing has been done."""
+        return self.attempts * (len(self.projects) + 2)
+
+    @property
+    def last_revision(self) -> int:
+        """Once it has ended.
+
+        Revisions grow strictly: each attempt has a range of its own, in which comes first that it
+        was sent, then that it was begun, then one for each project.
+        """
+        return self.first_revision + len(self.projects) + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +401,9 @@ class Answer:
     hits: tuple[Hit, ...]
     outcomes: tuple[Outcome, ...]  # one per project, without hits
     warnings: tuple[Notice, ...]
-    finalized_by: str  # callback, waiter, task
+    finalized_by: str  # callback, waiter, task, poll, sweep, stop
     merge_ms: float = 0.0
+    documents: int = 0  # nodes of the asked levels in all projects asked
 
     def count(self, status: Status) -> int:
         return sum(outcome.status is status for outcome in self.outcomes)
@@ -292,6 +413,13 @@ class Answer:
         """Share of the asked projects that answered, partial ones included."""
         answered = sum(outcome.status.has_answered for outcome in self.outcomes)
         return answered / len(self.outcomes) if self.outcomes else 1.0
+
+    @property
+    def document_coverage(self) -> float:
+        """Share of the nodes of the asked levels that were searched."""
+        searched = sum(o.documents for o in self.outcomes if o.status.has_answered)
+        # Counted when the query began: what was stored meanwhile is no gap.
+        return min(1.0, searched / self.documents) if self.documents else self.coverage
 
 
 @dataclass(frozen=True, slots=True)

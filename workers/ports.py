@@ -1,6 +1,8 @@
 """What the pipeline needs from the outside, as protocols. Adapters implement them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -8,17 +10,25 @@ from workers.deadline import Deadline
 from workers.model import (
     Answer,
     Candidate,
+    Change,
     EmbeddingModel,
     Encoding,
     Frozen,
+    Job,
+    JobLook,
     Level,
     Loaded,
+    Opened,
+    Pace,
     Principal,
     ProjectName,
+    Query,
     Question,
     Recalled,
     Refused,
+    Sending,
     Sha256,
+    Silence,
     Vector,
 )
 
@@ -133,12 +143,15 @@ class Searchable(Protocol):
 class Runs(Protocol):
     """The running state of queries, kept where every process can reach it."""
 
-    def freeze(self, query_id: str, by: str) -> Frozen | None:
-        """Stop accepting outcomes; None when the query is not known (any more)."""
+    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | None:
+        """Stop accepting outcomes; None when the query is not known, or was cancelled.
+
+        The first to freeze decides `by` and `silence`, which is why a project has no outcome.
+        """
         ...
 
-    def publish(self, query_id: str, answer: Answer) -> Answer:
-        """Make this the answer unless there is one; return the answer that stands."""
+    def publish(self, query_id: str, answer: Answer) -> Answer | None:
+        """Make this the answer unless there is one; the one that stands, None if cancelled."""
         ...
 
     def find_answer(self, query_id: str) -> Answer | None: ...
@@ -151,8 +164,13 @@ class QueryStates(Protocol):
     """
 
     def open(
-        self, query_id: str, projects: Sequence[ProjectName], limit: int, timeout_s: float
-    ) -> None:
+        self,
+        query_id: str,
+        projects: Sequence[ProjectName],
+        documents: Sequence[int],
+        limit: int,
+        timeout_s: float,
+    ) -> Opened:
         """Write the query's record; must come before any of its tasks is sent."""
         ...
 
@@ -161,16 +179,155 @@ class QueryStates(Protocol):
         ...
 
 
+class JobStates(Protocol):
+    """A submitted query's state while it runs.
+
+    Every method raises QueueUnavailable when Redis does not answer.
+    """
+
+    def open_job(self, job: Job, limit: int) -> Opened:
+        """Write the job's record; must come before any of its tasks is sent."""
+        ...
+
+    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | None:
+        """Stop accepting outcomes; None when the job is not known (any more)."""
+        ...
+
+    def so_far(self, query_id: str) -> Frozen | None:
+        """What has arrived, without ending anything."""
+        ...
+
+    def pace(self, query_ids: Sequence[str]) -> list[Pace | None]:
+        """How far each of these jobs is; None for one that is not known (any more)."""
+        ...
+
+    def look(self, query_ids: Sequence[str]) -> list[JobLook | None]:
+        """Who works on each of these jobs; None for one that is not known (any more)."""
+        ...
+
+    def lost(self, workers: Collection[str]) -> set[str]:
+        """Those of these worker processes that gave no sign of life lately."""
+        ...
+
+    def waiting(self) -> int:
+        """Tasks of jobs that no worker has taken yet."""
+        ...
+
+    def changes(self, query_id: str, since: int, seconds: float) -> list[Change]:
+        """The changes after a revision, waiting a moment for the first; none if there is none."""
+        ...
+
+    def close(self, query_id: str, revision: int, by: str) -> None:
+        """The job has ended: let go of its outcomes and tell who watches."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A query as it is to be accepted."""
+
+    id: str
+    key_id: str
+    idempotency_key: str | None
+    fingerprint: bytes  # tells the same request from another one
+    request: Mapping[str, Any]
+    projects: tuple[ProjectName, ...]
+    documents: tuple[int, ...]
+    timeout_s: int
+    keep_alive_s: int
+
+
+class JobStore(Protocol):
+    """Submitted queries, where nothing that was accepted is lost.
+
+    Every method raises StoreUnavailable when PostgreSQL does not answer.
+    """
+
+    def save(self, submission: Submission) -> str:
+        """Accept a submission; the id of its job, or of the first with its idempotency key.
+
+        Raises:
+            IdempotencyConflict: the first one asked for something else.
+            IdempotencyInProgress: the first one is being accepted at this moment.
+            TooManyJobs: this key has as many unfinished ones as it may.
+            Overloaded: its turn would not come before its deadline.
+        """
+        ...
+
+    def claim_next(self) -> list[Job]:
+        """The jobs whose turn it is now; they are for the caller to send."""
+        ...
+
+    def claim_again(self, job: Job, is_counted: bool) -> Job | None:
+        """The job for one more attempt; None if another process makes it, or it has ended."""
+        ...
+
+    def find(self, job_id: str) -> Job | None: ...
+
+    def find_answer(self, job_id: str) -> Answer | None: ...
+
+    def list_jobs(
+        self,
+        key_id: str,
+        statuses: Sequence[str] | None,
+        before: tuple[datetime, str] | None,
+        limit: int,
+    ) -> list[Job]:
+        """One page, newest first; `before` is when the last one seen was submitted, and its id."""
+        ...
+
+    def finish(
+        self, job_id: str, status: str, answer: Answer | None, error: str | None
+    ) -> Job | None:
+        """End a job, with its answer unless it was cancelled; None if it had ended before."""
+        ...
+
+    def expire(self, job_id: str) -> bool:
+        """Remove an ended job's result; whether there was one."""
+        ...
+
+    def at_work(self) -> list[Job]:
+        """The jobs that were sent and have time left."""
+        ...
+
+    def overdue(self) -> list[Job]:
+        """Unfinished jobs past their deadline."""
+        ...
+
+    def clean_up(self) -> None:
+        """Remove what is no longer to be kept, a batch at a time."""
+        ...
+
+
+class Searches(Protocol):
+    """Sends searches to the workers.
+
+    Every method raises QueueUnavailable, at once, when the queue does not take them.
+    """
+
+    def search_one(self, query: Query, project: ProjectName, sending: Sending) -> None:
+        """Send one project's search, which finalizes the query by itself."""
+        ...
+
+    def search_all(self, query: Query, projects: Sequence[ProjectName], sending: Sending) -> None:
+        """Send the searches, one project or pack of projects each, and the merge as a chord."""
+        ...
+
+
 class Projects(Protocol):
     """The projects of this memory, as far as a principal may reach them."""
 
-    def names(
+    def find_projects(
         self,
         principal: Principal,
+        levels: Sequence[Level],
         deadline: Deadline,
         among: Sequence[ProjectName] | None = None,
-    ) -> list[ProjectName]:
-        """Sorted; with `among`, those of them that exist and are permitted."""
+    ) -> dict[ProjectName, int]:
+        """Sorted by name, each with its nodes of these levels.
+
+        With `among`, those of them that exist and are permitted.
+        """
         ...
 
     def list_projects(

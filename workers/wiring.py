@@ -14,6 +14,9 @@ from pydantic import SecretStr
 from redis import Redis
 
 from config.settings import Settings
+from workers.celery_app import make_celery
+from workers.clock import Average, SharedClock
+from workers.dispatch import Dispatcher
 from workers.engines.build import (
     build_cached_encoder,
     build_client,
@@ -23,15 +26,19 @@ from workers.engines.build import (
 )
 from workers.engines.query_cache import CachedEncoder
 from workers.errors import QueueUnavailable, StoreUnavailable
+from workers.job_watch import JobWatch
+from workers.jobs import Jobs, Sweep
 from workers.model import ProjectName
 from workers.ports import Encoder, Reranker
 from workers.store.database import Database
 from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.nodes import use_model
-from workers.store.query_runs import QueryRuns
+from workers.store.query_jobs import PostgresQueryJobs
+from workers.store.query_runs import JobRuns, QueryRuns
 from workers.store.redis import connect
 from workers.store.search import ProjectSearch
 from workers.store.vector_indexes import IndexedProjects, VectorIndexes
+from workers.sweeper import Sweeper
 from workers.tasks.lanes import Lanes
 
 
@@ -90,8 +97,47 @@ def lanes() -> Lanes:
 
 
 @cache
+def clock() -> SharedClock:
+    return SharedClock()
+
+
+@cache
+def task_length() -> Average:
+    """Of searches, from when a task begins until it is done."""
+    return Average()
+
+
+@cache
 def runs() -> QueryRuns:
     return QueryRuns(redis())
+
+
+@cache
+def job_runs() -> JobRuns:
+    return JobRuns(redis())
+
+
+@cache
+def job_watch() -> JobWatch:
+    return JobWatch(job_runs())
+
+
+@cache
+def _query_job_store() -> PostgresQueryJobs:
+    limits = (settings().jobs_at_once, settings().jobs_open, settings().jobs_open_of_key)
+    return PostgresQueryJobs(database(), *limits)
+
+
+@cache
+def query_jobs() -> Jobs:
+    dispatcher = Dispatcher(make_celery(redis_url()), settings().tasks_per_query)
+    return Jobs(_query_job_store(), job_runs(), dispatcher)
+
+
+def sweeper() -> Sweeper:
+    store = _query_job_store()
+    sweep = Sweep(query_jobs(), store, job_runs(), settings().job_attempts)
+    return Sweeper(sweep, store)
 
 
 def database_url() -> str:

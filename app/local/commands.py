@@ -32,14 +32,25 @@ def web_command(settings: Settings, socket_fd: int) -> list[str]:
 
 
 def worker_commands(settings: Settings) -> dict[str, list[str]]:
-    """Every worker of the stack by its name: query workers, one merge and one background worker."""
+    """Every worker of the stack by its name: for queries, jobs, merges and the background."""
     queries = {f"query{n}": query_worker(settings, n) for n in range(1, settings.query_workers + 1)}
-    return {**queries, "merge": merge_worker(settings), "background": background_worker(settings)}
+    jobs = {f"jobs{n}": job_worker(settings, n) for n in range(1, settings.job_workers + 1)}
+    return {
+        **queries,
+        **jobs,
+        "merge": merge_worker(settings),
+        "background": background_worker(settings),
+    }
 
 
 def query_worker(settings: Settings, number: int) -> list[str]:
     """Searches: threads of one process, which share one copy of the models."""
     return _worker(settings, f"query{number}", "query", "threads", settings.query_concurrency)
+
+
+def job_worker(settings: Settings, number: int) -> list[str]:
+    """The same for submitted queries, which so never take a place from one that is waited for."""
+    return _worker(settings, f"jobs{number}", "jobs", "threads", settings.query_concurrency)
 
 
 def merge_worker(settings: Settings) -> list[str]:

@@ -24,7 +24,7 @@ from app.local.signals import StopRequest, wait_until
 from app.local.valkey import Valkey
 from config.settings import Settings
 
-QUEUES = ("query", "merge", "ingest")
+QUEUES = ("query", "jobs", "merge", "ingest")
 # Recovery after a crash may replay a lot; a server that lives is waited for.
 SERVER_START_S = 600.0
 SERVICE_START_S = 180.0

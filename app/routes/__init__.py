@@ -7,6 +7,7 @@ from flask.typing import ResponseReturnValue
 from pydantic import BaseModel
 
 from app.auth import authenticate
+from app.job_service import JobService
 from app.service import Service
 from app.wiring import FrontDoor
 from workers.model import Principal
@@ -18,6 +19,10 @@ def front_door() -> FrontDoor:
 
 def service() -> Service:
     return front_door().service
+
+
+def job_service() -> JobService:
+    return front_door().job_service
 
 
 def principal() -> Principal:

@@ -116,7 +116,7 @@ def _held(service: Service) -> dict[str, int]:
 def test_a_process_that_dispatched_a_hundred_chords_ends_without_a_word(service: Service) -> None:
     script = """
 import os
-from app.dispatch import Dispatcher
+from workers.dispatch import Dispatcher
 from workers.celery_app import make_celery
 from workers.model import Query
 dispatcher = Dispatcher(make_celery(os.environ["POIMEN_REDIS_URL"]))

@@ -5,9 +5,9 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dispatch import pack
 from tests.unit.pipeline.pipeline_fakes import FakeClock
 from workers.deadline import Deadline
+from workers.dispatch import pack
 from workers.tasks.lanes import Lanes
 
 

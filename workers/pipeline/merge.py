@@ -4,13 +4,18 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from workers.model import Answer, Frozen, Hit, Notice, Outcome, ProjectName, Status
+from workers.model import Answer, Frozen, Hit, Notice, Outcome, ProjectName, Silence, Status
 from workers.pipeline.walk import reaches_evidence
 from workers.ports import Runs
 
 
-def finalize(runs: Runs, query_id: str, by: str) -> Answer | None:
-    """End a query: freeze, merge, publish. None when the query is not known.
+def finalize(
+    runs: Runs, query_id: str, by: str, silence: Silence = Silence.NO_ANSWER
+) -> Answer | None:
+    """End a query: freeze, merge, publish. None when the query is not known, or was cancelled.
+
+    Args:
+        silence: why projects without an outcome have none.
 
     Anyone may call it at any time. Merging is pure and the first published answer stands, so two
     finalizers do the work twice and never differently, and one that dies leaves nothing locked.
@@ -18,7 +23,7 @@ def finalize(runs: Runs, query_id: str, by: str) -> Answer | None:
     answer = runs.find_answer(query_id)
     if answer is not None:
         return answer
-    frozen = runs.freeze(query_id, by)
+    frozen = runs.freeze(query_id, by, silence)
     if frozen is None:
         return None
     start = time.perf_counter()
@@ -28,12 +33,15 @@ def finalize(runs: Runs, query_id: str, by: str) -> Answer | None:
 
 
 def merge_outcomes(query_id: str, frozen: Frozen) -> Answer:
-    """Merge all projects' hits into one global ranking; a project without outcome timed out.
+    """Merge all projects' hits into one global ranking.
 
     Scores are compared as they are: normalising them per project first would destroy the ranking,
     since a poor project's best hit would then equal a rich one's.
     """
-    outcomes = [frozen.outcomes.get(project) or _silent(project) for project in frozen.projects]
+    outcomes = [
+        frozen.outcomes.get(project) or _silent(project, frozen.silence)
+        for project in frozen.projects
+    ]
     ranking = sorted((hit for outcome in outcomes for hit in outcome.hits), key=merge_order)
     hits = tuple(ranking[: frozen.limit])
     return Answer(
@@ -43,6 +51,7 @@ def merge_outcomes(query_id: str, frozen: Frozen) -> Answer:
         outcomes=tuple(replace(outcome, hits=()) for outcome in outcomes),
         warnings=tuple(_warnings(outcomes, hits)),
         finalized_by=frozen.by,
+        documents=sum(frozen.documents),
     )
 
 
@@ -52,9 +61,19 @@ def merge_order(hit: Hit) -> tuple[bool, float, float, str, str]:
     return (score is None, -(score or 0.0), -hit.fused, hit.project, hit.sha256)
 
 
-def _silent(project: ProjectName) -> Outcome:
-    message = f"project '{project}' timed out"
-    return Outcome(project, Status.TIMED_OUT, reason="no_answer_by_deadline", message=message)
+_SAID = {
+    Silence.NO_ANSWER: "timed out",
+    Silence.NEVER_BEGUN: "timed out before it was begun",
+    Silence.STOPPED: "was not waited for: the query was stopped",
+    Silence.GIVEN_UP: "was given up: its worker was lost each time",
+}
+
+
+def _silent(project: ProjectName, silence: Silence) -> Outcome:
+    if silence is Silence.UNFINISHED:
+        return Outcome(project, Status.RUNNING)
+    message = f"project '{project}' {_SAID[silence]}"
+    return Outcome(project, silence.status, reason=silence.value, message=message)
 
 
 def _warnings(outcomes: Iterable[Outcome], hits: Iterable[Hit]) -> Iterator[Notice]:
@@ -71,5 +90,7 @@ def _warnings(outcomes: Iterable[Outcome], hits: Iterable[Hit]) -> Iterator[Noti
 def _said(outcome: Outcome) -> str:
     if outcome.status is Status.TIMED_OUT:
         return f"project '{outcome.project}' timed out"
+    if outcome.status is Status.CANCELLED and outcome.message:
+        return outcome.message
     state = "failed" if outcome.status is Status.FAILED else outcome.status.value
     return f"project '{outcome.project}' {state}: {outcome.message or outcome.reason}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from workers.deadline import Deadline
-from workers.model import Principal, ProjectName
+from workers.model import Level, Principal, ProjectName
 from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
 
@@ -17,17 +17,19 @@ class PostgresProjects:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def names(
+    def find_projects(
         self,
         principal: Principal,
+        levels: Sequence[Level],
         deadline: Deadline,
         among: Sequence[ProjectName] | None = None,
-    ) -> list[ProjectName]:
+    ) -> dict[ProjectName, int]:
+        """Sorted by name, each with its nodes of these levels."""
         # PostgreSQL takes no U+0000, and no project has one in its name.
         asked = None if among is None else [name for name in among if "\x00" not in name]
-        arguments = {"projects": _reach(principal), "among": asked}
-        (rows,) = self._database.read([Statement(QUERIES["project_names"], arguments)], deadline)
-        return [row["project"] for row in rows]
+        arguments = {"projects": _reach(principal), "among": asked, "levels": list(levels)}
+        (rows,) = self._database.read([Statement(QUERIES["find_projects"], arguments)], deadline)
+        return {row["project"]: row["nodes"] for row in rows}
 
     def list_projects(
         self, principal: Principal, deadline: Deadline, only: ProjectName | None = None

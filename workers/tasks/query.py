@@ -4,6 +4,8 @@ import os
 import socket
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +21,7 @@ from workers.contracts import (
     CanaryMessage,
     SearchMessage,
 )
-from workers.deadline import Deadline
+from workers.deadline import Cut, Deadline
 from workers.errors import InternalError, PoimenError, QueueUnavailable
 from workers.model import Encoding, Level, Outcome, ProjectName, Query, Status
 from workers.pipeline.answer import answer
@@ -42,11 +44,11 @@ def search_project(task: Any, message: SearchMessage) -> None:
         limit=message["limit"],
         is_explained=message["is_explained"],
     )
-    deadline = Deadline.at(message["deadline_at"])
     task_id = task.request.id  # read here: a lane's thread has no current request
+    clock = wiring.clock()
 
     def search(project: ProjectName, until: Deadline) -> bool:
-        started_at = time.time()
+        started_at = clock.now()
         found = _search(query, project, until, deadline)
         if found.status is Status.TIMED_OUT and until is not deadline and not deadline.passed():
             return False  # it gets the rest of the time once the others have had theirs
@@ -56,23 +58,53 @@ def search_project(task: Any, message: SearchMessage) -> None:
             pid=os.getpid(),
             host=socket.gethostname(),
             started_at=datetime.fromtimestamp(started_at, UTC),
-            took_ms=(time.time() - started_at) * 1000,
+            took_ms=max(0.0, clock.now() - started_at) * 1000,
             queue_ms=max(0.0, started_at - message["sent_at"]) * 1000,
         )
-        _record(message["query_id"], outcome)
+        _record(message, outcome)
         return True
 
-    wiring.lanes().run(message["projects"], search, deadline)
+    began_at = time.monotonic()
+    with _still_wanted(message) as (projects, cut):
+        deadline = Deadline.at(message["deadline_at"], clock.now, cut=cut)
+        wiring.lanes().run(projects, search, deadline)
+    wiring.task_length().add(time.monotonic() - began_at)
     if not message["is_federated"]:
         try:
-            finalize(wiring.runs(), message["query_id"], "task")
-        except QueueUnavailable as error:
+            _end(message["query_id"], message["is_job"], "task")
+        except PoimenError as error:
             log.error("finalize_failed", reason=str(error))
 
 
-def _record(query_id: str, outcome: Outcome) -> None:
+@contextmanager
+def _still_wanted(message: SearchMessage) -> Iterator[tuple[list[ProjectName], Cut | None]]:
+    """The projects of a message that nobody has searched yet, and how a job ends early."""
+    if not message["is_job"]:
+        yield message["projects"], None
+        return
+    watch = wiring.job_watch()
+    with watch.over(message["query_id"]) as cut:
+        try:
+            projects = wiring.job_runs().begin(
+                message["query_id"], message["projects"], watch.worker
+            )
+        except QueueUnavailable as error:  # its outcome may yet be wanted
+            log.warning("job_begin_not_told", reason=str(error))
+            projects = message["projects"]
+        yield projects, cut
+
+
+def _end(query_id: str, is_job: bool, by: str) -> None:
+    if is_job:
+        wiring.query_jobs().end_complete(query_id, by)
+    else:
+        finalize(wiring.runs(), query_id, by)
+
+
+def _record(message: SearchMessage, outcome: Outcome) -> None:
+    runs = wiring.job_runs() if message["is_job"] else wiring.runs()
     try:
-        recorded = wiring.runs().record(query_id, outcome)
+        recorded = runs.record(message["query_id"], outcome)
     except QueueUnavailable as error:
         # Nobody can be told; whoever waits ends the query at its deadline.
         log.error("outcome_lost", project=outcome.project, reason=str(error))
@@ -89,7 +121,7 @@ def _search(query: Query, project: ProjectName, until: Deadline, deadline: Deadl
             # The encoding is the whole query's, so it has the query's time and not a project's.
             return search.encoder.encode_query_with_origin(text, deadline)
 
-        return answer(
+        found = answer(
             query,
             project,
             encode,
@@ -98,6 +130,7 @@ def _search(query: Query, project: ProjectName, until: Deadline, deadline: Deadl
             search.reranker.depth(query.limit),
             until,
         )
+        return replace(found, embedder=search.encoder.model.name)
     except PoimenError as error:  # this worker cannot search at all
         return Outcome(project, Status.FAILED, reason=error.code, message=str(error))
     except Exception as error:  # noqa: BLE001  # a fault of one project must not end the chord
@@ -109,9 +142,9 @@ def _search(query: Query, project: ProjectName, until: Deadline, deadline: Deadl
 
 
 @shared_task(name=MERGE_RESULTS, acks_late=True)
-def merge_results(_parts: list[None], query_id: str) -> None:
+def merge_results(_parts: list[None], query_id: str, is_job: bool) -> None:
     """The chord's callback: every project has answered, merge them."""
-    finalize(wiring.runs(), query_id, "callback")
+    _end(query_id, is_job, "callback")
 
 
 @shared_task(name=CANARY)

@@ -8,13 +8,25 @@ from uuid import UUID
 
 from flask.testing import FlaskClient
 
-from app.dispatch import Dispatcher
+from app.admission import Seats
 from app.factory import create_app
+from app.job_service import JobService
 from app.service import Service
 from app.wiring import FrontDoor
 from workers.deadline import Deadline
 from workers.errors import IngestNotFound, QueueUnavailable
-from workers.model import Answer, Frozen, Outcome, Principal, ProjectName, Query
+from workers.model import (
+    Answer,
+    Frozen,
+    Level,
+    Opened,
+    Outcome,
+    Principal,
+    ProjectName,
+    Query,
+    Sending,
+    Silence,
+)
 from workers.pipeline.merge import finalize
 from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.keys import PostgresKeys
@@ -30,19 +42,21 @@ CREATED = datetime(2026, 7, 21, 9, 0, tzinfo=UTC)
 class FakeProjects:
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def names(
+    def find_projects(
         self,
         principal: Principal,
+        levels: Sequence[Level],
         deadline: Deadline,
         among: Sequence[ProjectName] | None = None,
-    ) -> list[ProjectName]:
+    ) -> dict[ProjectName, int]:
         reached = {name for name in self.rows if principal.may_reach(name)}
-        return sorted(reached if among is None else reached.intersection(among))
+        found = sorted(reached if among is None else reached.intersection(among))
+        return {name: sum(self.rows[name][level.lower()] for level in levels) for name in found}
 
     def list_projects(
         self, principal: Principal, deadline: Deadline, only: ProjectName | None = None
     ) -> list[dict[str, Any]]:
-        names = [only] if only else self.names(principal, deadline)
+        names = [only] if only else self.find_projects(principal, (), deadline)
         return [self.rows[name] for name in names]
 
     def save_project(self, project: ProjectName, title: str | None, roots: Sequence[str]) -> None:
@@ -99,6 +113,7 @@ class Queries:
         self.answer = answer
         self.is_queue_down = False
         self.is_forgetful = False
+        self.waiting = 0
         self.sent: list[tuple[str, list[ProjectName], Query, float]] = []
         self.ingested: list[str] = []
         self.waited: list[float] = []
@@ -106,20 +121,24 @@ class Queries:
         self._answers: dict[str, Answer] = {}
 
     def open(
-        self, query_id: str, projects: Sequence[ProjectName], limit: int, timeout_s: float
-    ) -> None:
+        self,
+        query_id: str,
+        projects: Sequence[ProjectName],
+        documents: Sequence[int],
+        limit: int,
+        timeout_s: float,
+    ) -> Opened:
         self._asked[query_id] = (tuple(projects), limit)
+        return Opened(self.waiting, 0.0)
 
     def wait(self, query_id: str, seconds: float) -> None:
         self.waited.append(seconds)
 
-    def search_one(self, query_id: str, query: Query, project: ProjectName, left_s: float) -> None:
-        self._send("one", query, [project], left_s)
+    def search_one(self, query: Query, project: ProjectName, sending: Sending) -> None:
+        self._send("one", query, [project], sending.left_s)
 
-    def search_all(
-        self, query_id: str, query: Query, projects: Sequence[ProjectName], left_s: float
-    ) -> None:
-        self._send("all", query, list(projects), left_s)
+    def search_all(self, query: Query, projects: Sequence[ProjectName], sending: Sending) -> None:
+        self._send("all", query, list(projects), sending.left_s)
 
     def ingest(self, job_id: str) -> None:
         if self.is_queue_down:
@@ -131,12 +150,12 @@ class Queries:
             raise QueueUnavailable("no broker")
         self.sent.append((how, projects, query, left_s))
 
-    def freeze(self, query_id: str, by: str) -> Frozen | None:
+    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | None:
         if self.is_forgetful:
             return None
         projects, limit = self._asked[query_id]
         outcomes = {name: outcome for name in projects if (outcome := self.answer(name))}
-        return Frozen(projects, limit, by, outcomes)
+        return Frozen(projects, limit, by, outcomes, silence)
 
     def publish(self, query_id: str, answer: Answer) -> Answer:
         return self._answers.setdefault(query_id, answer)
@@ -175,10 +194,16 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
         jobs=jobs,
         states=queries,
         finalize=lambda query_id, by: finalize(queries, query_id, by),
-        dispatcher=cast(Dispatcher, queries),
+        searches=queries,
+        send_ingest=queries.ingest,
+        expected_wait_s=lambda waiting: 0.1 * waiting,
     )
     front = FrontDoor(
         service=service,
+        job_service=cast(JobService, None),
+        queries=Seats(4),
+        waits=Seats(1),
+        streams=Seats(1),
         keys=cast(PostgresKeys, FakeKeys()),
         database_url="postgresql://user:secret@127.0.0.1:1/none",
         redis_url="redis://:secret@127.0.0.1:1/0",

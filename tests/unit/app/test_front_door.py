@@ -286,7 +286,7 @@ def test_an_error_of_the_store_while_listing_is_a_problem(
     def gone(*_: object) -> list[str]:
         raise StoreUnavailable("the database is away")
 
-    monkeypatch.setattr(door.projects, "names", gone)
+    monkeypatch.setattr(door.projects, "find_projects", gone)
 
     response = door.get("/memory/projects")
 

@@ -23,7 +23,7 @@ def test_the_web_server_takes_the_inherited_socket_and_opens_no_other() -> None:
 def test_there_are_as_many_query_workers_as_asked_and_one_of_each_other_kind() -> None:
     found = commands.worker_commands(Settings(query_workers=2))
 
-    assert list(found) == ["query1", "query2", "merge", "background"]
+    assert list(found) == ["query1", "query2", "jobs1", "merge", "background"]
     assert option(found["query2"], "--hostname") == "query2@%h"
 
 

@@ -21,6 +21,7 @@ from workers.model import (
     Outcome,
     Question,
     Recalled,
+    Silence,
     Status,
     Step,
     Vector,
@@ -203,7 +204,7 @@ class FakeRuns:
         self.answers: dict[str, Answer] = {}
         self.published: list[Answer] = []
 
-    def freeze(self, query_id: str, by: str) -> Frozen | None:
+    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | None:
         return self.queries.get(query_id)
 
     def publish(self, query_id: str, answer: Answer) -> Answer:

@@ -30,7 +30,7 @@ def server() -> fakeredis.FakeRedis:
 @pytest.fixture
 def runs(server: fakeredis.FakeRedis) -> QueryRuns:
     runs = QueryRuns(server)
-    runs.open(QUERY, ["alpha", "beta"], limit=3, timeout_s=5.0)
+    runs.open(QUERY, ["alpha", "beta"], [3, 4], limit=3, timeout_s=5.0)
     return runs
 
 
@@ -149,8 +149,8 @@ def test_outcomes_do_not_die_before_the_query_they_belong_to(
 
 def test_queries_do_not_see_each_other(server: fakeredis.FakeRedis) -> None:
     runs = QueryRuns(server)
-    runs.open("one", ["alpha"], 5, 5.0)
-    runs.open("other", ["alpha"], 5, 5.0)
+    runs.open("one", ["alpha"], [1], 5, 5.0)
+    runs.open("other", ["alpha"], [1], 5, 5.0)
 
     runs.record("one", found("alpha"))
     runs.freeze("one", "waiter")
@@ -160,7 +160,7 @@ def test_queries_do_not_see_each_other(server: fakeredis.FakeRedis) -> None:
 
 def test_a_query_over_no_project_can_be_ended(server: fakeredis.FakeRedis) -> None:
     runs = QueryRuns(server)
-    runs.open("empty", [], 5, 5.0)
+    runs.open("empty", [], [], 5, 5.0)
 
     answer = finalize(runs, "empty", "waiter")
 
@@ -221,7 +221,7 @@ def test_a_redis_that_does_not_answer_is_said_without_its_address() -> None:
     runs = QueryRuns(BrokenRedis())
 
     for use in (
-        lambda: runs.open(QUERY, ["alpha"], 5, 5.0),
+        lambda: runs.open(QUERY, ["alpha"], [1], 5, 5.0),
         lambda: runs.record(QUERY, found("alpha")),
         lambda: runs.freeze(QUERY, "waiter"),
         lambda: runs.publish(QUERY, answer_of("waiter")),

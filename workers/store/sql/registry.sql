@@ -10,9 +10,12 @@ SELECT project.project, project.title, project.roots, project.created_at,
  GROUP BY project.project
  ORDER BY project.project
 
--- name: project_names
--- The projects among these (NULL: all) that a principal may reach (NULL: all).
-SELECT project
+-- name: find_projects
+-- The projects among these (NULL: all) that a principal may reach (NULL: all), each with its nodes
+-- of these levels.
+SELECT project,
+       (SELECT coalesce(sum(nodes), 0)::bigint FROM node_count
+         WHERE node_count.project = project.project AND level = ANY(%(levels)s)) AS nodes
   FROM project
  WHERE (%(projects)s::text[] IS NULL OR project = ANY(%(projects)s))
    AND (%(among)s::text[] IS NULL OR project = ANY(%(among)s))

@@ -1,6 +1,5 @@
-"""Sending tasks by name. The front door knows their contracts, not their code."""
+"""Sending tasks by name: whoever sends knows their contracts, not their code."""
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +12,7 @@ from redis.exceptions import RedisError
 from workers.contracts import (
     INGEST_NODES,
     INGEST_QUEUE,
+    JOBS_QUEUE,
     MERGE_QUEUE,
     MERGE_RESULTS,
     QUERY_QUEUE,
@@ -20,7 +20,7 @@ from workers.contracts import (
     SearchMessage,
 )
 from workers.errors import QueueUnavailable
-from workers.model import ProjectName, Query
+from workers.model import ProjectName, Query, Sending
 
 
 class Dispatcher:
@@ -33,15 +33,13 @@ class Dispatcher:
         self._celery = celery
         self._tasks_per_query = tasks_per_query
 
-    def search_one(self, query_id: str, query: Query, project: ProjectName, left_s: float) -> None:
+    def search_one(self, query: Query, project: ProjectName, sending: Sending) -> None:
         """Send one project's search, which finalizes the query by itself."""
-        message = _message(query_id, query, [project], left_s, is_federated=False)
+        message = _message(sending, query, [project], is_federated=False)
         with self._publishing() as producer:
-            self._send(SEARCH_PROJECT, [message], producer, queue=QUERY_QUEUE, expires=left_s)
+            self._search(message, producer, sending)
 
-    def search_all(
-        self, query_id: str, query: Query, projects: Sequence[ProjectName], left_s: float
-    ) -> None:
+    def search_all(self, query: Query, projects: Sequence[ProjectName], sending: Sending) -> None:
         """Send a chord: the searches, one project or pack of projects each, and the merge.
 
         The header messages carry the chord themselves. Celery 5.7.0's `chord()` registers every
@@ -51,20 +49,22 @@ class Dispatcher:
         group_id = uuid4().hex
         packs = pack(projects, self._tasks_per_query)
         callback = self._celery.signature(
-            MERGE_RESULTS, [query_id], task_id=uuid4().hex, queue=MERGE_QUEUE, ignore_result=True
+            MERGE_RESULTS,
+            [sending.query_id, sending.is_job],
+            task_id=uuid4().hex,
+            queue=MERGE_QUEUE,
+            ignore_result=True,
         )
         callback["chord_size"] = len(packs)
         with self._publishing() as producer:
             # Semi-private: what `chord()` itself calls to tell the backend how many parts to count.
             self._celery.backend.set_chord_size(group_id, len(packs))
             for index, packed in enumerate(packs):
-                message = _message(query_id, query, packed, left_s, is_federated=True)
-                self._send(
-                    SEARCH_PROJECT,
-                    [message],
+                message = _message(sending, query, packed, is_federated=True)
+                self._search(
+                    message,
                     producer,
-                    queue=QUERY_QUEUE,
-                    expires=left_s,
+                    sending,
                     chord=callback,
                     group_id=group_id,
                     group_index=index,
@@ -73,6 +73,14 @@ class Dispatcher:
     def ingest(self, job_id: str) -> None:
         with self._publishing() as producer:
             self._send(INGEST_NODES, [job_id], producer, queue=INGEST_QUEUE)
+
+    def _search(
+        self, message: SearchMessage, producer: Any, sending: Sending, **options: Any
+    ) -> None:
+        queue = JOBS_QUEUE if sending.is_job else QUERY_QUEUE
+        self._send(
+            SEARCH_PROJECT, [message], producer, queue=queue, expires=sending.left_s, **options
+        )
 
     def _send(self, name: str, arguments: list[Any], producer: Any, **options: Any) -> None:
         # argsrepr: Celery would render the arguments, the question among them, into every header.
@@ -99,21 +107,17 @@ def pack(projects: Sequence[ProjectName], most: int) -> list[list[ProjectName]]:
 
 
 def _message(
-    query_id: str,
-    query: Query,
-    projects: Sequence[ProjectName],
-    left_s: float,
-    is_federated: bool,
+    sending: Sending, query: Query, projects: Sequence[ProjectName], is_federated: bool
 ) -> SearchMessage:
-    now = time.time()
     return {
-        "query_id": query_id,
+        "query_id": sending.query_id,
         "projects": list(projects),
         "text": query.text,
         "levels": [level.value for level in query.levels],
         "limit": query.limit,
         "is_explained": query.is_explained,
         "is_federated": is_federated,
-        "deadline_at": now + left_s,
-        "sent_at": now,
+        "is_job": sending.is_job,
+        "deadline_at": sending.at + sending.left_s,
+        "sent_at": sending.at,
     }

@@ -1,0 +1,42 @@
+"""The thread of a merge worker that sweeps up after whatever died."""
+
+import threading
+import time
+
+import structlog
+
+from workers.errors import PoimenError
+from workers.jobs import Sweep
+from workers.ports import JobStore
+
+log = structlog.get_logger(__name__)
+
+PERIOD_S = 1.0
+CLEAN_UP_S = 60.0
+
+
+class Sweeper:
+    """A thread and not a task: it goes on while the queue is down, and behind no other work."""
+
+    def __init__(self, sweep: Sweep, store: JobStore) -> None:
+        self._sweep = sweep
+        self._store = store
+        self.swept_at: float | None = None  # seconds since the epoch
+
+    def start(self) -> None:
+        threading.Thread(target=self._go_on, name="sweeper", daemon=True).start()
+
+    def _go_on(self) -> None:
+        cleaned_at = time.monotonic()
+        while True:
+            time.sleep(PERIOD_S)
+            try:
+                self._sweep.run()
+                self.swept_at = time.time()
+                if time.monotonic() - cleaned_at >= CLEAN_UP_S:
+                    self._store.clean_up()
+                    cleaned_at = time.monotonic()
+            except PoimenError as error:
+                log.warning("sweep_failed", reason=str(error))
+            except Exception as error:  # it must not be the last sweep
+                log.error("sweep_broke", error=type(error).__name__, exc_info=error)
