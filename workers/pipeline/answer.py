@@ -106,7 +106,7 @@ def _answer(
     with stages.stage("rerank"):
         # Without time left for the walk there would be no hits at all, however many were reranked.
         walk_s = min(WALK_MOST_S, WALK_SHARE * deadline.remaining())
-        until = Deadline(deadline.instant - walk_s, deadline.clock)
+        until = deadline.earlier_by(walk_s)
         question = Question(query.text, encoding)
         reranked = rerank(
             question, recalled.candidates, reranker, rerank_depth, until, reranker.batch

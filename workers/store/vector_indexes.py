@@ -51,8 +51,7 @@ class IndexedProjects:
         if self._is_stale() and self._lock.acquire(timeout=deadline.remaining() if is_first else 0):
             try:
                 if self._is_stale():
-                    left = min(_READ_S, deadline.remaining())
-                    self._rows = self._read(Deadline.after(left, deadline.clock))
+                    self._rows = self._read(deadline.within(_READ_S))
                     self._read_at = self._clock()
             finally:
                 self._lock.release()

@@ -2,7 +2,8 @@
 
 import contextvars
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 from workers.deadline import Deadline
@@ -27,7 +28,7 @@ class Lanes:
     def run(
         self, items: Sequence[T], work: Callable[[T, Deadline], bool], deadline: Deadline
     ) -> None:
-        """Work on every item; returns when all have had their time.
+        """Work on every item; returns when all have had their time, or soon after a cut.
 
         Args:
             work: says whether it is done with an item or should get it again; must not raise. With
@@ -37,15 +38,22 @@ class Lanes:
             work(items[0], deadline)
             return
         slow: list[T] = []
-        first_round = Deadline.after(FIRST_ROUND * deadline.remaining(), deadline.clock)
+        first_round = deadline.within(FIRST_ROUND * deadline.remaining())
         for index, item in enumerate(items):
             share = first_round.remaining() / (len(items) - index)
-            if not work(item, Deadline.after(share, deadline.clock)):
+            if not work(item, deadline.within(share)):
                 slow.append(item)
-        futures = []
+        futures: list[Future[bool]] = []
         for item in slow:
             context = contextvars.copy_context()  # the log context of the task goes along
             futures.append(self._executor.submit(context.run, work, item, deadline))
-        wait(futures)
-        for future in futures:
-            future.result()
+        with deadline.on_cut(lambda: _leave(futures)):
+            for future in futures:
+                with suppress(CancelledError):
+                    future.result()
+
+
+def _leave(futures: Sequence[Future[bool]]) -> None:
+    # Those under way end by themselves. The others would wait for lanes that others' work holds.
+    for future in futures:
+        future.cancel()

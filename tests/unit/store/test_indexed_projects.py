@@ -4,7 +4,7 @@ import threading
 from typing import Any, cast
 
 from tests.unit.pipeline.pipeline_fakes import FakeClock
-from workers.deadline import Deadline
+from workers.deadline import Cut, Deadline
 from workers.model import Level
 from workers.store.database import Database
 from workers.store.vector_indexes import IndexedProjects
@@ -20,8 +20,9 @@ class Reads:
         self.begun, self.free = threading.Event(), threading.Event()
         self.free.set()
 
-    def read(self, _statements: Any, _deadline: Deadline) -> list[list[dict[str, Any]]]:
+    def read(self, _statements: Any, deadline: Deadline) -> list[list[dict[str, Any]]]:
         self.count += 1
+        self.deadline = deadline
         self.begun.set()
         assert self.free.wait(10)
         return [[{"project": "large", "level": "L0", "nodes": self.count}]]
@@ -57,3 +58,15 @@ def test_while_one_thread_asks_a_slow_database_the_others_go_on_with_what_is_kno
 
     assert known == {Level.L0: 1}
     assert indexed.rows_of("large", LATER) == {Level.L0: 2}
+
+
+def test_the_question_to_the_database_is_short_and_ends_with_the_query() -> None:
+    reads, clock, cut = Reads(), FakeClock(), Cut()
+
+    IndexedProjects(cast(Database, reads), 1, clock).rows_of(
+        "large", Deadline.after(60, clock, cut)
+    )
+
+    assert reads.deadline.remaining() == 2.0
+    cut.make()
+    assert reads.deadline.passed()
