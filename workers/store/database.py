@@ -72,7 +72,7 @@ class Database:
     def read(
         self, statements: Sequence[Statement], deadline: Deadline, plan: Plan = "auto"
     ) -> list[Rows]:
-        """The rows of each statement, sent together; the server stops them at the deadline.
+        """The rows of each statement, sent together; the server stops them at the deadline or cut.
 
         Args:
             plan: `force_generic_plan` for statements whose plan never depends on their values, so
@@ -89,6 +89,8 @@ class Database:
             try:
                 return self._read(statements, deadline, plan)
             except psycopg.OperationalError as error:
+                if deadline.is_cut:
+                    raise DeadlineExceeded("The search was ended.") from error
                 if is_last or deadline.passed():
                     raise _unavailable(error) from error
         raise AssertionError("the last round returns or raises")
@@ -97,18 +99,39 @@ class Database:
         if deadline.passed():
             raise DeadlineExceeded("No time left for the database.")
         try:
-            with self._pool.connection(timeout=_wait_s(deadline)) as connection:
+            with self._free_connection(deadline) as connection:
                 left = deadline.remaining()
-                with self._watchdog.over(connection, left):
+                with self._watchdog.over(connection, left, deadline.cut):
                     return _pipelined(connection, statements, left, plan)
         except errors.QueryCanceled as error:
             raise DeadlineExceeded("The database was still searching at the deadline.") from error
         except PoolTimeout as error:
-            if not self._is_busy():
+            if not (deadline.is_cut or self._is_busy()):
                 raise _unavailable(error) from error
             if deadline.passed():
                 raise DeadlineExceeded("No database connection was free in time.") from error
             raise
+
+    @contextmanager
+    def _free_connection(self, deadline: Deadline) -> Iterator[Connection[Any]]:
+        """As the pool's own, but that a cut ends the wait for it.
+
+        Raises:
+            PoolTimeout: none was free; after some time, to ask whether there is a database at all.
+        """
+        patience = deadline.within(_CONNECT_TIMEOUT_S)
+        while True:
+            try:
+                connection = self._pool.getconn(patience.nap())
+                break
+            except PoolTimeout:
+                if patience.passed():
+                    raise
+        try:
+            with connection:
+                yield connection
+        finally:
+            self._pool.putconn(connection)
 
     def _is_busy(self) -> bool:
         """Whether the pool has connections, all of them at work."""
@@ -158,11 +181,6 @@ class Database:
                     connection.execute("SELECT pg_advisory_unlock(%s)", [lock])
         except (PoolTimeout, psycopg.OperationalError) as error:
             raise _unavailable(error) from error
-
-
-def _wait_s(deadline: Deadline) -> float:
-    """How long to wait for a free connection before asking whether there is a database at all."""
-    return min(deadline.remaining(), _CONNECT_TIMEOUT_S)
 
 
 def _pipelined(
