@@ -10,7 +10,8 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http.cookiejar import DefaultCookiePolicy
@@ -20,12 +21,12 @@ from urllib.parse import urlsplit
 import requests
 import structlog
 from redis import Redis
-from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from workers.deadline import Clock, Deadline
 from workers.engines.breaker import Circuit, CircuitBreaker, Open, Permit
+from workers.engines.endable_calls import EndableAdapter, EndableCall
 from workers.engines.slots import Slot, Slots
 
 ATTEMPTS = 3  # of a call that a server fails; one that is told when to come back has as many as fit
@@ -50,6 +51,10 @@ class OutOfTime(CallFailed):
     """The deadline came first."""
 
     is_fault: ClassVar[bool | None] = None
+
+
+class Ended(OutOfTime):
+    """The query was cut."""
 
 
 class TimedOut(OutOfTime):
@@ -140,6 +145,7 @@ class ModelServer:
         """What `read` makes of the server's answer to a JSON body.
 
         The time for a slot, for answers and for pauses all count; nothing outlasts the deadline.
+        A cut closes the connection.
 
         Args:
             read: raises BadAnswer for what it cannot use.
@@ -164,6 +170,10 @@ class ModelServer:
             result: T = attempts(self._attempt, body, deadline, read)
             is_fault = False
         except CallFailed as error:
+            if deadline.is_cut:
+                # Whatever came of it may be the cut's doing: nothing is held against the server.
+                what = "was left before it answered: the query was ended; ask again"
+                raise self.failed(Ended, what) from error
             is_fault, reason = error.is_fault, str(error)
             raise
         finally:
@@ -190,7 +200,7 @@ class ModelServer:
             retry=retry_if_exception_type((Limited, ServerFault)),
             wait=_pause,
             stop=has_to_stop,
-            sleep=self._sleep,
+            sleep=self._sleep if deadline.cut is None else deadline.cut.wait,
             before_sleep=self._tell,
             reraise=True,
         )
@@ -219,13 +229,13 @@ class ModelServer:
             with slot:
                 raise self._out_of_time()
         try:
-            answer = _within(timeout, lambda: self._send(body, timeout, slot))
+            answer = _within(deadline, timeout, lambda: self._send(body, timeout, slot))
         except TimeoutError as error:
             raise self._late(timeout) from error
         return read(answer)
 
     def _send(self, body: object, timeout: float, slot: Slot) -> Any:
-        # The slot is given back when the server is done with the call, not when its caller is.
+        # The slot is given back when the server is done with the call, not when its caller is late.
         with slot:
             try:
                 response = self._session.post(
@@ -319,7 +329,7 @@ def host_of(address: str) -> str:
 def _session(connections: int) -> requests.Session:
     session = requests.Session()
     # Retries are made above, where the deadline is known.
-    adapter = HTTPAdapter(pool_connections=1, pool_maxsize=connections, max_retries=0)
+    adapter = EndableAdapter(pool_connections=1, pool_maxsize=connections, max_retries=0)
     session.mount("http://", adapter)
     session.mount("https://", adapter)
     session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
@@ -372,19 +382,37 @@ class _Bearer(AuthBase):
         return request
 
 
-def _within(seconds: float, call: Callable[[], Any]) -> Any:
-    """What `call` returns or raises, or TimeoutError once `seconds` have passed.
+def _within(deadline: Deadline, seconds: float, call: Callable[[], Any]) -> Any:
+    """What `call` returns or raises, or TimeoutError once `seconds` have passed or it is cut.
 
     The timeouts of requests are for one read each, and name resolution has none, so a server that
-    sends a byte at a time outlasts any of them. A call given up goes on in its thread until then.
+    sends a byte at a time outlasts any of them. A call given up goes on in its thread until then;
+    one that is cut loses its connection.
     """
     future: Future[Any] = Future()
+    endable = EndableCall()
 
     def run() -> None:
         try:
-            future.set_result(call())
+            with endable.made_here():
+                result = call()
         except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-            future.set_exception(error)
+            _settle(future, error=error)
+        else:
+            _settle(future, result)
+
+    def end() -> None:
+        _settle(future, error=TimeoutError())
+        endable.end()
 
     threading.Thread(target=run, name="model-server-call", daemon=True).start()
-    return future.result(seconds)
+    with deadline.on_cut(end):
+        return future.result(seconds)
+
+
+def _settle(future: Future[Any], result: Any = None, error: BaseException | None = None) -> None:
+    with suppress(InvalidStateError):  # what came first holds
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)

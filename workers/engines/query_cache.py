@@ -122,11 +122,13 @@ class CachedEncoder:
                     flight = self._flights[key] = _Flight(deadline)
                     break
             try:
-                return flight.result(deadline.remaining()), "flight"
+                return flight.result(deadline.nap()), "flight"
             except TimeoutError as error:
-                raise _out_of_time() from error
+                if deadline.passed():
+                    raise _out_of_time() from error
             except EmbeddingServiceUnavailable:
-                # A leader that ran out of its own, shorter time says nothing about the engine.
+                # A leader that was cut or ran out of its own, shorter time says nothing about the
+                # engine.
                 if deadline.passed() or not flight.deadline.passed():
                     raise
         return self._lead(key, text, flight)

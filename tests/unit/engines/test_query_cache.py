@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import fakeredis
 import pytest
@@ -7,7 +8,7 @@ import redis
 from structlog.testing import capture_logs
 
 from tests.unit.engines.engine_fakes import FakeClock, FakeEncoder
-from workers.deadline import Deadline
+from workers.deadline import Cut, Deadline
 from workers.engines.query_cache import CachedEncoder
 from workers.errors import EmbeddingServiceUnavailable
 from workers.model import Encoding
@@ -319,7 +320,7 @@ class Flight:
             waits.set()  # a follower looks at its time when it has found the flight
             return deadline.clock()
 
-        thread = self._start(Deadline(deadline.instant, clock))
+        thread = self._start(replace(deadline, clock=clock))
         assert waits.wait(10)
         return thread
 
@@ -366,6 +367,83 @@ def test_a_leader_that_ran_out_of_its_own_time_is_replaced_by_one_with_more(
 
     assert sorted(flight.land()) == ["The embedding server is down.", "miss"]
     assert flight.encoder.asked == [TEXT, TEXT]
+
+
+def test_a_leader_whose_query_was_cut_is_replaced_by_one_that_waited() -> None:
+    cut = Cut()
+    flight = Flight(Deadline.after(60, cut=cut), fails=True)
+    flight.join_in(Deadline.after(60))
+    cut.make()
+
+    assert sorted(flight.land()) == ["The embedding server is down.", "miss"]
+    assert flight.encoder.asked == [TEXT, TEXT]
+
+
+def test_one_that_was_cut_stops_waiting_and_the_leader_goes_on() -> None:
+    cut = Cut()
+    flight = Flight(Deadline.after(60))
+    waiting = flight.join_in(Deadline.after(60, cut=cut))
+
+    cut.make()
+    waiting.join(10)
+
+    assert "in time" in flight.results[0]
+    assert flight.land()[1] == "miss"
+
+
+def test_one_that_may_be_cut_waits_for_its_leader_as_long_as_any_other() -> None:
+    flight = Flight(Deadline.after(60))
+    looks = threading.Semaphore(0)
+
+    def clock() -> float:
+        looks.release()
+        return 0.0
+
+    flight.join_in(Deadline(60.0, clock, Cut()))
+    for _ in range(6):  # it looked up more than once, and waits again
+        assert looks.acquire(timeout=10)
+
+    assert sorted(flight.land()) == ["flight", "miss"]
+    assert flight.encoder.asked == [TEXT]
+
+
+def test_a_process_whose_query_was_cut_leaves_the_lock_to_the_next(
+    clock: FakeClock, server: fakeredis.FakeServer
+) -> None:
+    cut = Cut()
+
+    def fail() -> None:
+        cut.make()
+        raise EmbeddingServiceUnavailable("The query was ended.")
+
+    with pytest.raises(EmbeddingServiceUnavailable):
+        cached(FakeEncoder(on_call=fail), client(server)).encode_query(
+            TEXT, Deadline.after(60, cut=cut)
+        )
+    pauses: list[float] = []
+    _, origin = cached(FakeEncoder(), client(server), sleep=pauses.append).encode_query_with_origin(
+        TEXT, clock.deadline_in(60)
+    )
+
+    assert (origin, pauses) == ("miss", [])
+
+
+def test_a_process_that_was_cut_stops_waiting_for_another(
+    clock: FakeClock, server: fakeredis.FakeServer
+) -> None:
+    client(server).set(lock_of(server), "another", px=60_000)
+    cut, pauses = Cut(), list[float]()
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        cut.make()
+
+    with pytest.raises(EmbeddingServiceUnavailable, match="in time"):
+        cached(FakeEncoder(), client(server), sleep=sleep).encode_query(
+            TEXT, Deadline.after(60, cut=cut)
+        )
+
+    assert len(pauses) == 1
 
 
 def test_a_shared_vector_cannot_be_written_to(clock: FakeClock) -> None:

@@ -7,6 +7,7 @@ import pytest
 from redis import Redis
 
 from tests.unit.engines.engine_fakes import FakeClock
+from workers.deadline import Cut, Deadline
 from workers.engines.slots import LEASE_BEYOND_S, Slot, Slots
 
 
@@ -120,4 +121,18 @@ def test_redis_that_goes_away_later_does_not_fail_the_call(clock: FakeClock) -> 
 
 def test_a_deadline_that_has_passed_takes_nothing(redis: Redis, clock: FakeClock) -> None:
     assert slots(redis, clock).take(clock.deadline_in(0.0)) is None
+    assert redis.keys() == []
+
+
+def test_a_cut_ends_the_wait_for_a_slot_and_takes_none(redis: Redis, clock: FakeClock) -> None:
+    cut = Cut()
+    slot = taken(slots(redis, clock, most=1), clock)
+
+    def cut_while_it_comes_back(_seconds: float) -> None:
+        slot.__exit__()
+        cut.make()
+
+    waiting = Slots(redis, "server", 1, sleep=cut_while_it_comes_back)
+
+    assert waiting.take(Deadline.after(60.0, lambda: clock.now, cut)) is None
     assert redis.keys() == []
