@@ -16,4 +16,4 @@ RUN useradd --system --create-home poimen
 USER poimen
 ENV PYTHONUNBUFFERED=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 EXPOSE 8080
-CMD ["gunicorn", "app.wsgi:app", "--bind", "0.0.0.0:8080", "--worker-class", "gthread", "--workers", "1", "--threads", "32", "--limit-request-line", "0", "--timeout", "60", "--graceful-timeout", "5", "--no-control-socket"]
+CMD ["gunicorn", "app.wsgi:app", "--bind", "0.0.0.0:8080", "--worker-class", "gthread", "--workers", "1", "--threads", "96", "--limit-request-line", "0", "--timeout", "60", "--graceful-timeout", "5", "--no-control-socket"]

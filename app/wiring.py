@@ -109,8 +109,9 @@ def build_front_door(settings: Settings) -> FrontDoor:
     return FrontDoor(
         service=service,
         job_service=job_service,
-        queries=Seats(max(1, threads * 5 // 8)),
-        waits=Seats(max(1, threads // 8)),
+        # An eighth is left for what takes no time.
+        queries=Seats(max(1, threads // 2)),
+        waits=Seats(max(1, threads // 4)),
         streams=Seats(max(1, threads // 8)),
         keys=PostgresKeys(database),
         database_url=database_url,

@@ -64,7 +64,7 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = Field(
         0, description="port the web server listens on; 0: a free one"
     )
-    web_threads: PositiveInt = Field(64, description="requests one web process serves at once")
+    web_threads: PositiveInt = Field(96, description="requests one web process serves at once")
     query_workers: PositiveInt = Field(1, description="query worker processes of `mem up`")
     query_concurrency: PositiveInt = Field(
         24,

@@ -126,13 +126,13 @@ def test_settings_left_at_their_default_are_shown_when_asked_for_only(
     healthy: CannedService, mem: Mem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POIMEN_RERANK_DEPTH", "7")
-    monkeypatch.setenv("POIMEN_WEB_THREADS", "64")
+    monkeypatch.setenv("POIMEN_WEB_THREADS", "96")
 
     shown, everything = mem("doctor").stdout, mem("doctor", "--all").stdout
 
     assert "POIMEN_RERANK_DEPTH=7\n" in shown
     assert "POIMEN_WEB_THREADS" not in shown
-    assert "POIMEN_WEB_THREADS=64\n" in everything
+    assert "POIMEN_WEB_THREADS=96\n" in everything
     assert "POIMEN_RERANK_DEPTH" in json.loads(mem("doctor", "--format", "json").stdout)["settings"]
 
 
