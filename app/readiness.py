@@ -1,14 +1,15 @@
-"""What readiness says of ingest and its upkeep, from what the workers say of themselves."""
+"""What readiness says of ingest, upkeep and the sweep, from what workers say of themselves."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from workers.contracts import UPKEEP_QUEUE
+from workers.contracts import MERGE_QUEUE, UPKEEP_QUEUE
 
 State = Literal["ok", "degraded", "failed"]
 
 UPKEEP_PATIENCE_S = 30.0  # it runs every 5 s
+SWEEP_PATIENCE_S = 30.0  # it runs every second, and is told with the heartbeat
 BACKLOG_PATIENCE_S = 60.0
 
 
@@ -29,6 +30,21 @@ def upkeep_state(workers: Sequence[Mapping[str, Any]], now: datetime) -> tuple[S
     if all(worker.get("is_busy") for worker in able):
         return "degraded", f"{said}; every background process is at work"
     return "failed", f"{said}, though a background process is free; see its worker's log"
+
+
+def sweep_state(workers: Sequence[Mapping[str, Any]], now: datetime) -> tuple[State, str]:
+    """Whether somebody ends the jobs that nobody else ends, and begins lost ones again."""
+    able = [worker for worker in workers if MERGE_QUEUE in worker["queues"]]
+    if not able:
+        return "failed", "no live worker does it; start a merge worker"
+    started = max(datetime.fromisoformat(worker["started_at"]) for worker in able)
+    swept = [datetime.fromisoformat(at) for worker in able if (at := worker.get("swept_at"))]
+    said = (
+        f"last ran {(now - max(swept)).total_seconds():.0f} s ago" if swept else "has not run yet"
+    )
+    if (now - max([started, *swept])).total_seconds() <= SWEEP_PATIENCE_S:
+        return "ok", said
+    return "failed", f"{said}; see the merge worker's log"
 
 
 def backlog_state(jobs: int, oldest_s: float) -> tuple[State, str]:

@@ -17,7 +17,7 @@ from redis import Redis
 
 from app.admission import Seats, Tempo
 from app.job_service import JobService
-from app.readiness import BACKLOG_PATIENCE_S, State, backlog_state, upkeep_state
+from app.readiness import BACKLOG_PATIENCE_S, State, backlog_state, sweep_state, upkeep_state
 from app.service import Service
 from config.settings import Settings
 from workers.celery_app import make_celery
@@ -155,6 +155,7 @@ def check_dependencies(
     states["clocks"] = ("degraded" if skewed else "ok", said)
     if has_redis:
         states["upkeep"] = upkeep_state(workers, datetime.now(UTC))
+        states["sweep"] = sweep_state(workers, datetime.now(UTC))
     if states["database"][0] == "ok":
         states["ingest_backlog"] = _backlog_state(front.jobs)
     if has_redis:

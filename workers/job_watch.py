@@ -17,7 +17,7 @@ from workers.errors import QueueUnavailable
 log = structlog.get_logger(__name__)
 
 LOOK_S = 0.2
-ALIVE_S = 1.0
+ALIVE_S = 0.5
 
 
 class Ends(Protocol):
@@ -39,7 +39,6 @@ class JobWatch:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        self._ends.say_alive(self.worker)
         threading.Thread(target=self._go_on, name="job-watch", daemon=True).start()
 
     @contextmanager
@@ -71,13 +70,13 @@ class JobWatch:
                 cut.make()
 
     def _go_on(self) -> None:
-        said_at = time.monotonic()
+        said_at = float("-inf")
         while True:
-            time.sleep(LOOK_S)
             try:
-                self.look()
                 if time.monotonic() - said_at >= ALIVE_S:
                     self._ends.say_alive(self.worker)
                     said_at = time.monotonic()
+                self.look()
             except QueueUnavailable as error:
                 log.warning("job_watch_blind", reason=str(error))
+            time.sleep(LOOK_S)

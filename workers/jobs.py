@@ -175,7 +175,9 @@ class Sweep:
         self._store = store
         self._states = states
         self._attempts = attempts
-        self._complete: set[str] = set()  # as the last run saw them
+        # As the last run saw them; what two runs see is no passing state.
+        self._complete: set[str] = set()
+        self._lost: set[str] = set()
 
     def run(self) -> None:
         """
@@ -199,7 +201,9 @@ class Sweep:
         at_work = self._store.at_work()
         looks = self._states.look([job.id for job in at_work])
         workers = {worker for look in looks if look for worker in look.begun.values()}
-        lost = self._states.lost(workers)
+        seen_lost = self._states.lost(workers)
+        # After a restart of Redis nobody seems alive until each worker has said so again.
+        lost, self._lost = seen_lost & self._lost, seen_lost
         is_idle = self._states.waiting() == 0
         complete: set[str] = set()
         for job, look in zip(at_work, looks, strict=True):

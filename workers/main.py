@@ -106,8 +106,9 @@ def _register(sender: Any, **_: Any) -> None:
     def beat() -> None:
         try:
             upkeep = timetable.says() if timetable else {}
+            sweep = sweeper.says() if sweeper else {}
             now = {"skew_ms": _clock_skew_ms(), "task_s": wiring.task_length().average_s}
-            value = json.dumps(says | upkeep | now)
+            value = json.dumps(says | upkeep | sweep | now)
             wiring.redis().set(worker_key(sender.hostname), value, ex=int(3 * HEARTBEAT_S))
         except RedisError as error:
             log.warning("heartbeat_failed", error=type(error).__name__)

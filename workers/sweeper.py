@@ -2,6 +2,8 @@
 
 import threading
 import time
+from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -21,10 +23,15 @@ class Sweeper:
     def __init__(self, sweep: Sweep, store: JobStore) -> None:
         self._sweep = sweep
         self._store = store
-        self.swept_at: float | None = None  # seconds since the epoch
+        self._swept_at: datetime | None = None
 
     def start(self) -> None:
         threading.Thread(target=self._go_on, name="sweeper", daemon=True).start()
+
+    def says(self) -> dict[str, Any]:
+        """For the heartbeat."""
+        at = self._swept_at
+        return {"swept_at": f"{at:%Y-%m-%dT%H:%M:%SZ}" if at else None}
 
     def _go_on(self) -> None:
         cleaned_at = time.monotonic()
@@ -32,7 +39,7 @@ class Sweeper:
             time.sleep(PERIOD_S)
             try:
                 self._sweep.run()
-                self.swept_at = time.time()
+                self._swept_at = datetime.now(UTC)
                 if time.monotonic() - cleaned_at >= CLEAN_UP_S:
                     self._store.clean_up()
                     cleaned_at = time.monotonic()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.readiness import backlog_state, upkeep_state
+from app.readiness import backlog_state, sweep_state, upkeep_state
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 
@@ -29,6 +29,11 @@ def worker(
     }
 
 
+def merger(started_s: float, swept_s: float | None) -> dict[str, Any]:
+    swept_at = None if swept_s is None else ago(swept_s)
+    return {"queues": ["merge"], "started_at": ago(started_s), "swept_at": swept_at}
+
+
 @pytest.mark.parametrize(
     ("workers", "state", "said"),
     [
@@ -48,6 +53,26 @@ def test_upkeep_that_does_not_run_is_missed_unless_everyone_is_at_work(
     workers: list[dict[str, Any]], state: str, said: str
 ) -> None:
     found, detail = upkeep_state(workers, NOW)
+
+    assert (found, said in detail) == (state, True), detail
+
+
+@pytest.mark.parametrize(
+    ("workers", "state", "said"),
+    [
+        ([], "failed", "no live worker"),
+        ([{"queues": ["query"], "started_at": ago(900)}], "failed", "no live worker"),
+        ([merger(2, None)], "ok", "not run yet"),
+        ([merger(900, 4)], "ok", "4 s ago"),
+        ([merger(900, 31)], "failed", "31 s ago"),
+        ([merger(900, 31), merger(900, 3)], "ok", "3 s ago"),
+        ([merger(900, None)], "failed", "not run yet"),
+    ],
+)
+def test_a_sweep_that_does_not_run_is_missed(
+    workers: list[dict[str, Any]], state: str, said: str
+) -> None:
+    found, detail = sweep_state(workers, NOW)
 
     assert (found, said in detail) == (state, True), detail
 
