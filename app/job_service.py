@@ -35,6 +35,7 @@ _HITS_S = 0.25  # between two merges shown to one who watches
 STREAM_S = 60.0
 HEARTBEAT_S = 15.0
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +169,8 @@ class JobService:
         has_news = since < _revision(job, self._pace(job))
         while not job.has_ended and (now := self._clock()) < end:
             if has_news and now - shown_at >= _HITS_S:
-                view = self._view(job)
-                yield Event("hits", view.revision, view)
+                # It may show more than has been told; who comes back is told the rest of it.
+                yield Event("hits", since, self._view(job))
                 has_news, shown_at = False, now
             left_s = _HITS_S if has_news else min(1.0, max(0.05, job.left_s))
             for change in self._changes(job_id, since, left_s):
@@ -213,7 +214,7 @@ class JobService:
         """One page, without results, and the cursor of the next one."""
         known = {None: None, "running": ["open"], "ended": list(_ENDED)}
         statuses = known.get(parameters.status, [str(parameters.status)])
-        before = _read_cursor(parameters.cursor) if parameters.cursor else None
+        before = None if parameters.cursor is None else _read_cursor(parameters.cursor)
         jobs = self._store.list_jobs(principal.key_id, statuses, before, parameters.page + 1)
         page = jobs[: parameters.page]
         running = [job.id for job in page if not job.has_ended]
@@ -225,7 +226,9 @@ class JobService:
         return [JobView(job, None, paces.get(job.id)) for job in page], cursor
 
     def _load(self, job_id: str, principal: Principal) -> Job:
-        job = self._store.find(_as_id(job_id))
+        if not _ID.fullmatch(job_id):
+            raise _unknown()
+        job = self._store.find(job_id)
         if job is None or job.key_id != principal.key_id:
             raise _unknown()
         is_over = job.expires_at is not None and job.expires_at <= job.asked_at
@@ -284,13 +287,6 @@ def _unknown() -> JobNotFound:
     return JobNotFound("No such job, or it is another key's; GET /memory/query/jobs lists yours.")
 
 
-def _as_id(job_id: str) -> str:
-    try:
-        return UUID(job_id).hex
-    except ValueError as error:
-        raise _unknown() from error
-
-
 def _cursor(last: Job) -> str:
     return urlsafe_b64encode(f"{last.submitted_at.isoformat()} {last.id}".encode()).decode()
 
@@ -300,5 +296,5 @@ def _read_cursor(cursor: str) -> tuple[datetime, str]:
         instant, job_id = urlsafe_b64decode(cursor.encode()).decode().split(" ")
         at = datetime.fromisoformat(instant)
         return at.astimezone(at.tzinfo or UTC), UUID(job_id).hex
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InvalidParameters.of("cursor", "is not a next_cursor of this list") from error

@@ -330,5 +330,6 @@ def _error(model: type[BaseModel], detail: Any) -> dict[str, str]:
     parameter = ".".join(str(part) for part in detail["loc"][:1]) or "body"
     if detail["type"] == "extra_forbidden":
         known = difflib.get_close_matches(parameter, model.model_fields, n=1, cutoff=0.0)
-        return {"parameter": parameter, "reason": f"is unknown; did you mean {known[0]}?"}
+        meant = f"did you mean {known[0]}?" if known else "none is taken here"
+        return {"parameter": parameter, "reason": f"is unknown; {meant}"}
     return {"parameter": parameter, "reason": wrong(detail)}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http import HTTPStatus
 
 from flask import Blueprint, Response, request, url_for
@@ -20,7 +20,7 @@ from app.parameters import (
 )
 from app.routes import front_door, job_service, json_body, principal, reply
 from app.schemas import JobBody, JobEvent, JobList, JobSummary
-from workers.errors import InvalidParameters, Overloaded
+from workers.errors import InvalidParameters, Overloaded, PoimenError
 
 bp = Blueprint("jobs", __name__)
 
@@ -29,6 +29,7 @@ bp = Blueprint("jobs", __name__)
 def submit_job() -> ResponseReturnValue:
     """Accept a question, durably, and say where its answer will be."""
     who = principal()
+    read_parameters(NoParameters, request.args)
     parameters = validate(JobParameters, json_body())
     key = request.headers.get("Idempotency-Key")
     job, is_replayed = job_service().submit(parameters, who, key)
@@ -58,7 +59,8 @@ def show_job(job_id: str) -> ResponseReturnValue:
     if parameters.wait_s == 0:
         if request.if_none_match:
             revision = job_service().revision(job_id, who)
-            if request.if_none_match.contains(_tag(job_id, revision)):
+            # Weakly: a proxy that compresses an answer says so by making its tag a weak one.
+            if request.if_none_match.contains_weak(_tag(job_id, revision)):
                 return _unchanged(job_id, revision)
         return _told(job_service().show(job_id, who))
     # All seats taken: whoever polls is answered at once, and may come again.
@@ -81,7 +83,8 @@ def watch_job(job_id: str) -> ResponseReturnValue:
 
     def lines() -> Iterator[str]:
         yield "retry: 1000\n\n"
-        yield from map(_line, events)
+        with suppress(PoimenError):  # it is told to who comes back: the status has been sent
+            yield from map(_line, events)
 
     response = Response(lines(), mimetype="text/event-stream")
     response.call_on_close(seat.close)

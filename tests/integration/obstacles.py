@@ -13,6 +13,9 @@ CREATE OR REPLACE FUNCTION delay_of(asked text) RETURNS boolean LANGUAGE plpgsql
 DECLARE seconds float;
 BEGIN
     SELECT slow.seconds INTO seconds FROM slow WHERE slow.project = asked;
+    IF seconds < 0 THEN
+        RAISE EXCEPTION 'this project is broken';
+    END IF;
     IF seconds IS NOT NULL
        AND current_setting('slow.p' || md5(asked), true) IS DISTINCT FROM 'slept' THEN
         PERFORM set_config('slow.p' || md5(asked), 'slept', true);
@@ -43,6 +46,13 @@ def slow_projects(service: Service, seconds: dict[str, float]) -> Iterator[None]
             connection.execute("ALTER TABLE node_vector DISABLE ROW LEVEL SECURITY")
             connection.execute("DROP FUNCTION delay_of")
             connection.execute("DROP TABLE slow")
+
+
+@contextmanager
+def broken_projects(service: Service, projects: Iterable[str]) -> Iterator[None]:
+    """Make recall of these projects fail in a way that nobody foresaw."""
+    with slow_projects(service, dict.fromkeys(projects, -1.0)):
+        yield
 
 
 @contextmanager
