@@ -228,7 +228,8 @@ def _longest_name(parts: Sequence[Item]) -> int:
 
 def _part_line(part: Item, name_length: int) -> "Text":
     name, status = plain(part["project"]), part["status"]
-    told = [f"{part['took_ms']:,.0f} ms"] if part.get("took_ms") is not None else []
+    took_ms = None if status == "running" else part.get("took_ms")
+    told = [] if took_ms is None else [f"{took_ms:,.0f} ms"]
     told += [plain(part["reason"])] if part.get("reason") else []
     line = _line(f"  {name[:name_length]:<{name_length}}  ")
     line.append(f"{_words(status):<10}", STYLES.get(status, "red"))

@@ -370,7 +370,7 @@ def drawn(document: dict[str, Any], width: int = 100, height: int = 24) -> list[
 def test_the_picture_names_each_project_with_what_became_of_it() -> None:
     parts = (
         part("core"),
-        part("ledger", "running", took_ms=None),
+        part("ledger", "running", took_ms=0.0),
         part("atlas", "timed_out", took_ms=None, reason="recall_timeout"),
     )
 
