@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 from uuid import uuid4
@@ -25,7 +25,7 @@ class Ends(Protocol):
 
     def frozen(self, query_ids: Sequence[str]) -> list[bool]: ...
 
-    def say_alive(self, worker: str) -> None: ...
+    def say_alive(self, worker: str, jobs: Collection[str]) -> None: ...
 
 
 class JobWatch:
@@ -69,14 +69,20 @@ class JobWatch:
             if query_id in ended and not cut.is_made:
                 cut.make()
 
+    def _jobs(self) -> set[str]:
+        with self._lock:
+            return {query_id for query_id, _ in self._cuts.values()}
+
     def _go_on(self) -> None:
         said_at = float("-inf")
         while True:
             try:
                 if time.monotonic() - said_at >= ALIVE_S:
-                    self._ends.say_alive(self.worker)
+                    self._ends.say_alive(self.worker, self._jobs())
                     said_at = time.monotonic()
                 self.look()
             except QueueUnavailable as error:
                 log.warning("job_watch_blind", reason=str(error))
+            except Exception as error:  # without signs of life its work would be taken away
+                log.error("job_watch_broke", error=type(error).__name__, exc_info=error)
             time.sleep(LOOK_S)

@@ -5,13 +5,16 @@ ends what is overdue, sends again what was lost, and lets the next ones begin. A
 at once, anywhere: every step is one conditional write in PostgreSQL, and the first one counts.
 """
 
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import structlog
 
-from workers.deadline import merge_reserve
-from workers.errors import PoimenError, QueueUnavailable
+from workers.deadline import Clock, merge_reserve
+from workers.errors import PoimenError, QueueUnavailable, StoreUnavailable
 from workers.model import (
     Answer,
     Frozen,
@@ -21,6 +24,7 @@ from workers.model import (
     ProjectName,
     Query,
     Sending,
+    SignOfLife,
     Silence,
     Status,
 )
@@ -31,8 +35,9 @@ from workers.verdict import verdict
 log = structlog.get_logger(__name__)
 
 SETTLED_S = 1.0  # from when a job was sent: now it stands in Redis, or is lost
+SUSPECT_S = 1.5  # a worker that lives says within this what it works on
 UNBEGUN_S = 5.0  # a task that nobody began for this long, though none waits, is lost
-BLIND_S = 3.0  # past its deadline a job ends without Redis, if it has to
+BLIND_S = 2.0  # past its deadline a job ends without Redis, if it has to
 
 
 def request_of(query: Query, asked: dict[str, Any], allow_partial: bool) -> dict[str, Any]:
@@ -80,7 +85,12 @@ class Jobs:
         left_s = max(0.0, job.left_s - merge_reserve(timeout_s))
         query = query_of(job)
         try:
-            opened = self._states.open_job(job, query.limit)
+            opened = self._states.open_job(job, projects, query.limit)
+        except QueueUnavailable as error:
+            log.warning("job_dispatch_delayed", job=job.id, reason=str(error))
+            self._store.give_back(job)  # nothing has begun, so it was no attempt
+            return
+        try:
             sending = Sending(job.id, opened.at, left_s, is_job=True)
             if len(job.projects) == 1:
                 self._searches.search_one(query, job.projects[0], sending)
@@ -105,12 +115,21 @@ class Jobs:
         if pace is not None and pace.done == pace.total:
             self.end(job_id, by)
 
-    def end_blind(self, job_id: str) -> None:
-        """End an overdue job without what Redis may hold of it."""
-        job = self._store.find(job_id)
-        if job is not None and not job.has_ended:
-            log.warning("job_ended_blind", job=job_id)
-            self.publish(job_id, merge_outcomes(job_id, _empty(job, "sweep", Silence.NO_ANSWER)))
+    def end_unfrozen(self, job: Job, has_redis: bool) -> None:
+        """End an overdue job while Redis takes no writes, with what it may still tell.
+
+        Args:
+            has_redis: it is worth asking; a wait for one that hangs would hold up other jobs.
+
+        Raises:
+            StoreUnavailable: it cannot be ended now.
+            QueueUnavailable: Redis was asked, and does not answer.
+        """
+        frozen = self._states.so_far(job.id) if has_redis else None
+        log.warning("job_ended_unfrozen", job=job.id, is_blind=frozen is None)
+        frozen = frozen or _empty(job, "sweep", Silence.NO_ANSWER)
+        frozen = replace(frozen, by="sweep", silence=Silence.NO_ANSWER)
+        self._finish(job, merge_outcomes(job.id, frozen))
 
     def cancel(self, job_id: str) -> bool:
         """End a job and keep nothing; False if it has ended before."""
@@ -145,14 +164,17 @@ class Jobs:
         job = self._store.find(query_id)
         if job is None:
             return None
-        error = verdict(answer, job.request.get("allow_partial", True))
-        is_whole = all(outcome.status is Status.SUCCESSFUL for outcome in answer.outcomes)
-        status = "failed" if error else "completed" if is_whole else "partial"
-        ended = self._store.finish(query_id, status, answer, error.code if error else None)
+        ended = self._finish(job, answer)
         if ended is None:
             return self._store.find_answer(query_id)
         self._let_go(ended, answer.finalized_by)
         return answer
+
+    def _finish(self, job: Job, answer: Answer) -> Job | None:
+        error = verdict(answer, job.request.get("allow_partial", True))
+        is_whole = all(outcome.status is Status.SUCCESSFUL for outcome in answer.outcomes)
+        status = "failed" if error else "completed" if is_whole else "partial"
+        return self._store.finish(job.id, status, answer, error.code if error else None)
 
     def _let_go(self, job: Job, by: str) -> None:
         """What is good to do at once, and done by the next sweep otherwise."""
@@ -169,71 +191,134 @@ class Sweep:
     Not thread-safe: each worker has its own.
     """
 
-    def __init__(self, jobs: Jobs, store: JobStore, states: JobStates, attempts: int) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        store: JobStore,
+        states: JobStates,
+        attempts: int,
+        clock: Clock = time.monotonic,
+    ) -> None:
         """attempts: after so many a job that loses its workers is given up."""
         self._jobs = jobs
         self._store = store
         self._states = states
         self._attempts = attempts
-        # As the last run saw them; what two runs see is no passing state.
+        self._clock = clock
+        # As the runs before saw them; what is seen for a while is no passing state.
         self._complete: set[str] = set()
-        self._lost: set[str] = set()
+        self._suspects: dict[_Suspect, float] = {}
 
     def run(self) -> None:
         """
         Raises:
             StoreUnavailable: PostgreSQL does not answer.
-            QueueUnavailable: Redis does not; what can be done without it is done.
+            QueueUnavailable: Redis does not, or takes no writes; what can be done so is done.
         """
-        self._end_overdue()
+        refusal: QueueUnavailable | None = None
+        try:
+            self._states.check_writes()
+        except QueueUnavailable as error:
+            refusal = error
+        self._end_overdue(takes_writes=refusal is None)
+        if refusal is not None:
+            # Nobody can say that they live, and nothing can be sent.
+            self._suspects.clear()
+            raise refusal
         self._tend()
         self._jobs.start_next()
 
-    def _end_overdue(self) -> None:
+    def _end_overdue(self, takes_writes: bool) -> None:
+        has_redis = True
         for job in self._store.overdue():
+            if takes_writes:
+                try:
+                    with _alone(job):
+                        self._jobs.end(job.id, "sweep")
+                        continue
+                except QueueUnavailable:
+                    takes_writes = False
+            if -job.left_s <= BLIND_S:
+                continue
             try:
-                self._jobs.end(job.id, "sweep")
+                with _alone(job):
+                    self._jobs.end_unfrozen(job, has_redis)
+                    continue
             except QueueUnavailable:
-                if -job.left_s > BLIND_S:
-                    self._jobs.end_blind(job.id)
+                has_redis = False
+            self._jobs.end_unfrozen(job, has_redis=False)
 
     def _tend(self) -> None:
         at_work = self._store.at_work()
         looks = self._states.look([job.id for job in at_work])
         workers = {worker for look in looks if look for worker in look.begun.values()}
-        seen_lost = self._states.lost(workers)
-        # After a restart of Redis nobody seems alive until each worker has said so again.
-        lost, self._lost = seen_lost & self._lost, seen_lost
+        signs = self._states.signs(workers)
         is_idle = self._states.waiting() == 0
         complete: set[str] = set()
+        suspects: dict[_Suspect, float] = {}
         for job, look in zip(at_work, looks, strict=True):
-            if look is None:
-                if job.sent_s > SETTLED_S:
-                    log.warning("job_forgotten", job=job.id)
-                    self._send_again(job, job.projects, is_counted=True)
-                continue
-            left = [project for project in job.projects if project not in look.answered]
-            if not left or look.is_frozen:
+            with _alone(job):
+                if look is None:
+                    self._tend_forgotten(job)
+                    continue
+                left = [project for project in job.projects if project not in look.answered]
+                if left and not look.is_frozen:
+                    seen = self._suspected(job, look, left, signs)
+                    suspects |= seen
+                    orphans = [suspect.project for suspect in seen if self._is_lost(suspect, signs)]
+                    self._tend_one(job, look, left, orphans, is_idle)
+                    continue
                 # Its callback, or who froze it, is about to end it; else this does, a turn later.
                 complete.add(job.id)
                 if job.id in self._complete:
                     self._jobs.end(job.id, "sweep")
-            else:
-                self._tend_one(job, look, left, lost, is_idle)
-        self._complete = complete
+        self._complete, self._suspects = complete, suspects
+
+    def _suspected(
+        self,
+        job: Job,
+        look: JobLook,
+        left: Sequence[ProjectName],
+        signs: Mapping[str, SignOfLife],
+    ) -> dict["_Suspect", float]:
+        """The projects whose worker does not say that it works on this job, and since when.
+
+        It may have ended, or be done with a search whose outcome Redis has lost.
+        """
+        begun = [_Suspect(job.id, project, look.begun.get(project, "")) for project in left]
+        return {
+            suspect: self._suspects.get(suspect, self._clock())
+            for suspect in begun
+            if suspect.worker
+            and (suspect.worker not in signs or job.id not in signs[suspect.worker].jobs)
+        }
+
+    def _is_lost(self, suspect: "_Suspect", signs: Mapping[str, SignOfLife]) -> bool:
+        """Whether the worker had time to say so, after a restart of Redis for example."""
+        since_s = self._clock() - self._suspects.get(suspect, self._clock())
+        sign = signs.get(suspect.worker)
+        return since_s > SUSPECT_S and (sign is None or sign.age_s < since_s)
+
+    def _tend_forgotten(self, job: Job) -> None:
+        if job.sent_s > SETTLED_S:
+            log.warning("job_forgotten", job=job.id)
+            # That Redis forgets is no fault of the job's, however often.
+            self._send_again(job, job.projects, is_counted=True)
 
     def _tend_one(
         self,
         job: Job,
         look: JobLook,
         left: Sequence[ProjectName],
-        lost: set[str],
+        orphans: Sequence[ProjectName],
         is_idle: bool,
     ) -> None:
-        orphans = [project for project in left if look.begun.get(project) in lost]
-        if orphans and job.sent_s > SETTLED_S:
+        if orphans:
             log.warning("job_worker_lost", job=job.id, projects=len(orphans))
-            self._send_again(job, orphans, is_counted=True)
+            if job.attempts >= self._attempts:
+                self._jobs.end(job.id, "sweep", Silence.GIVEN_UP)
+            else:
+                self._send_again(job, orphans, is_counted=True)
             return
         unbegun = [project for project in left if project not in look.begun]
         if unbegun and is_idle and job.sent_s > UNBEGUN_S:
@@ -241,12 +326,28 @@ class Sweep:
             self._send_again(job, unbegun, is_counted=False)
 
     def _send_again(self, job: Job, projects: Sequence[ProjectName], *, is_counted: bool) -> None:
-        if is_counted and job.attempts >= self._attempts:
-            self._jobs.end(job.id, "sweep", Silence.GIVEN_UP)
-            return
         claimed = self._store.claim_again(job, is_counted)
         if claimed is not None:
             self._jobs.send(claimed, projects)
+
+
+class _Suspect(NamedTuple):
+    """A project that was begun, and that nobody may be working on any more."""
+
+    job_id: str
+    project: ProjectName
+    worker: str
+
+
+@contextmanager
+def _alone(job: Job) -> Iterator[None]:
+    """What is broken about one job ends no care for the others."""
+    try:
+        yield
+    except (StoreUnavailable, QueueUnavailable):
+        raise
+    except Exception as error:  # its outcomes may be of another version
+        log.error("job_not_tended", job=job.id, error=type(error).__name__, exc_info=error)
 
 
 def _empty(job: Job, by: str, silence: Silence) -> Frozen:

@@ -333,6 +333,14 @@ class JobLook:
 
 
 @dataclass(frozen=True, slots=True)
+class SignOfLife:
+    """What a worker process says of itself every second."""
+
+    age_s: float
+    jobs: frozenset[str]  # that it works on
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """One revision of a job: it was begun, a project was done, or it ended."""
 

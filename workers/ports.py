@@ -28,6 +28,7 @@ from workers.model import (
     Refused,
     Sending,
     Sha256,
+    SignOfLife,
     Silence,
     Vector,
 )
@@ -185,8 +186,12 @@ class JobStates(Protocol):
     Every method raises QueueUnavailable when Redis does not answer.
     """
 
-    def open_job(self, job: Job, limit: int) -> Opened:
-        """Write the job's record; must come before any of its tasks is sent."""
+    def open_job(self, job: Job, projects: Sequence[ProjectName], limit: int) -> Opened:
+        """Write the job's record; must come before any of its tasks is sent.
+
+        Args:
+            projects: those that are sent now; nobody has begun them, whoever did before.
+        """
         ...
 
     def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | None:
@@ -205,12 +210,16 @@ class JobStates(Protocol):
         """Who works on each of these jobs; None for one that is not known (any more)."""
         ...
 
-    def lost(self, workers: Collection[str]) -> set[str]:
-        """Those of these worker processes that gave no sign of life lately."""
+    def signs(self, workers: Collection[str]) -> dict[str, SignOfLife]:
+        """The last sign of life of each of these worker processes that gave one lately."""
         ...
 
     def waiting(self) -> int:
         """Tasks of jobs that no worker has taken yet."""
+        ...
+
+    def check_writes(self) -> None:
+        """Write something small: a Redis that is full still answers questions."""
         ...
 
     def changes(self, query_id: str, since: int, seconds: float) -> list[Change]:
@@ -260,6 +269,10 @@ class JobStore(Protocol):
 
     def claim_again(self, job: Job, is_counted: bool) -> Job | None:
         """The job for one more attempt; None if another process makes it, or it has ended."""
+        ...
+
+    def give_back(self, job: Job) -> None:
+        """Let a job that was claimed and could not be sent wait for its turn again."""
         ...
 
     def find(self, job_id: str) -> Job | None: ...

@@ -118,6 +118,11 @@ class PostgresQueryJobs:
         row = self._write("claim_again", arguments)
         return _job(row) if row else None
 
+    def give_back(self, job: Job) -> None:
+        """Let a job that was claimed and could not be sent wait for its turn again."""
+        arguments = {"id": UUID(job.id), "dispatched_at": job.dispatched_at}
+        self._write("give_back", arguments)
+
     def find(self, job_id: str) -> Job | None:
         rows = self._read("find_job", {"id": UUID(job_id)})
         return _job(rows[0]) if rows else None

@@ -40,13 +40,15 @@ from workers.model import (
     Outcome,
     Pace,
     ProjectName,
+    SignOfLife,
     Silence,
     Status,
 )
 from workers.store.redis import reachable, wait_for
 
 _KEPT_S = 60  # beyond the deadline, for readers and late outcomes
-ALIVE_MS = 4000  # a worker process without a sign of life for so long has lost its work
+_LINGER_S = 10
+ALIVE_MS = 3500  # a worker process without a sign of life for so long has lost its work
 _SLICE_MS = 1000  # shorter than the client's socket timeout
 
 # Also tells how much waits in the queue, and Redis's time: messages carry instants, and the clocks
@@ -222,8 +224,12 @@ class JobRuns(QueryRuns):
         self._begin = redis.register_script(_BEGIN)
         self._close = redis.register_script(_CLOSE)
 
-    def open_job(self, job: Job, limit: int) -> Opened:
-        """Write the job's record; must come before any of its tasks is sent."""
+    def open_job(self, job: Job, projects: Sequence[ProjectName], limit: int) -> Opened:
+        """Write the job's record; must come before any of its tasks is sent.
+
+        Args:
+            projects: those that are sent now; nobody has begun them, whoever did before.
+        """
         record: dict[str, str | int] = {
             "projects": json.dumps(job.projects),
             "documents": json.dumps(job.documents),
@@ -231,7 +237,11 @@ class JobRuns(QueryRuns):
             "base": job.first_revision,
             "total": len(job.projects),
         }
-        return self._opened(job.id, record, JOBS_QUEUE, max(0.0, job.left_s))
+        opened = self._opened(job.id, record, JOBS_QUEUE, max(0.0, job.left_s))
+        if projects:
+            with reachable():
+                self._redis.hdel(_key(job.id, "begun"), *projects)
+        return opened
 
     def begin(
         self, query_id: str, projects: Sequence[ProjectName], worker: str
@@ -280,19 +290,30 @@ class JobRuns(QueryRuns):
         with reachable():
             return self._redis.llen(JOBS_QUEUE)
 
-    def say_alive(self, worker: str) -> None:
-        """Show that this worker process goes on with what it has begun."""
+    def check_writes(self) -> None:
+        """Write something small: a Redis that is full still answers questions."""
         with reachable():
-            self._redis.set(_alive_key(worker), 1, px=ALIVE_MS)
+            self._redis.set(f"{PREFIX}:sweep", 1, ex=_KEPT_S)
 
-    def lost(self, workers: Collection[str]) -> set[str]:
-        """Those of these worker processes that gave no sign of life lately."""
-        named = sorted(workers)
-        if not named:
-            return set()
+    def say_alive(self, worker: str, jobs: Collection[str]) -> None:
+        """Show that this worker process goes on with these jobs."""
         with reachable():
-            signs = cast(list[Any], self._redis.mget([_alive_key(worker) for worker in named]))
-        return {worker for worker, sign in zip(named, signs, strict=True) if sign is None}
+            self._redis.set(_alive_key(worker), json.dumps(sorted(jobs)), px=ALIVE_MS)
+
+    def signs(self, workers: Collection[str]) -> dict[str, SignOfLife]:
+        """The last sign of life of each of these worker processes that gave one lately."""
+        named = sorted(workers)
+        with reachable(), self._redis.pipeline(transaction=True) as pipe:
+            for worker in named:
+                pipe.get(_alive_key(worker))
+                pipe.pttl(_alive_key(worker))
+            said = pipe.execute() if named else []
+        found = zip(named, said[::2], said[1::2], strict=True)
+        return {
+            worker: SignOfLife((ALIVE_MS - left_ms) / 1000, frozenset(json.loads(jobs)))
+            for worker, jobs, left_ms in found
+            if jobs is not None
+        }
 
     def frozen(self, query_ids: Sequence[str]) -> list[bool]:
         """Whether each of these has stopped accepting outcomes, or is not known any more."""

@@ -30,6 +30,8 @@ from workers.store.query_runs import Recorded
 
 log = structlog.get_logger(__name__)
 
+RECORD_PAUSE_S = 0.2
+
 
 @shared_task(name=SEARCH_PROJECT, bind=True, acks_late=True)
 def search_project(task: Any, message: SearchMessage) -> None:
@@ -61,7 +63,7 @@ def search_project(task: Any, message: SearchMessage) -> None:
             took_ms=max(0.0, clock.now() - started_at) * 1000,
             queue_ms=max(0.0, started_at - message["sent_at"]) * 1000,
         )
-        _record(message, outcome)
+        _record(message, outcome, deadline)
         return True
 
     began_at = time.monotonic()
@@ -101,14 +103,19 @@ def _end(query_id: str, is_job: bool, by: str) -> None:
         finalize(wiring.runs(), query_id, by)
 
 
-def _record(message: SearchMessage, outcome: Outcome) -> None:
+def _record(message: SearchMessage, outcome: Outcome, deadline: Deadline) -> None:
+    """Tell what was found; a Redis that is away for a moment costs no outcome."""
     runs = wiring.job_runs() if message["is_job"] else wiring.runs()
-    try:
-        recorded = runs.record(message["query_id"], outcome)
-    except QueueUnavailable as error:
-        # Nobody can be told; whoever waits ends the query at its deadline.
-        log.error("outcome_lost", project=outcome.project, reason=str(error))
-        return
+    while True:
+        try:
+            recorded = runs.record(message["query_id"], outcome)
+            break
+        except QueueUnavailable as error:
+            if deadline.passed():
+                # Nobody can be told; whoever waits ends the query at its deadline.
+                log.error("outcome_lost", project=outcome.project, reason=str(error))
+                return
+            time.sleep(min(RECORD_PAUSE_S, deadline.remaining()))
     if recorded is Recorded.TOO_LATE:
         log.warning("late_outcome_dropped", project=outcome.project)
 

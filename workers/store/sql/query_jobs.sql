@@ -60,6 +60,12 @@ UPDATE query_job
  WHERE id = %(id)s AND status = 'open' AND dispatched_at = %(dispatched_at)s
 RETURNING *, now() AS asked_at
 
+-- name: give_back
+-- It waits for its turn again. Another one may have claimed it, or ended it, meanwhile.
+UPDATE query_job
+   SET dispatched_at = NULL, attempts = attempts - 1
+ WHERE id = %(id)s AND status = 'open' AND dispatched_at = %(dispatched_at)s
+
 -- name: find_job
 SELECT *, now() AS asked_at
   FROM query_job
