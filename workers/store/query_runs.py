@@ -72,6 +72,8 @@ end
 local recorded = redis.call('HSETNX', KEYS[2], ARGV[1], ARGV[2])
 redis.call('EXPIRE', KEYS[2], lifetime + 1)
 if ARGV[3] and recorded == 1 then
+  -- Whoever began it may not have been able to say so.
+  redis.call('HSETNX', KEYS[1], 'begun', 1)
   local base = redis.call('HGET', KEYS[1], 'base')
   local revision = base + 1 + redis.call('HLEN', KEYS[2])
   redis.call('XADD', KEYS[3], string.format('%d-0', revision),
@@ -101,10 +103,13 @@ end
 return left
 """
 
+# A job that was closed without being frozen, since it was cancelled, has no silence.
 _FREEZE = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return {} end
 if redis.call('HSETNX', KEYS[1], 'by', ARGV[1]) == 1 then
   redis.call('HSET', KEYS[1], 'silence', ARGV[2])
+elseif redis.call('HEXISTS', KEYS[1], 'silence') == 0 then
+  return {}
 end
 return {redis.call('HMGET', KEYS[1], 'projects', 'limit', 'by', 'silence', 'documents'),
         redis.call('HGETALL', KEYS[2])}
@@ -122,7 +127,8 @@ return redis.call('GET', KEYS[1])
 """
 
 # A job's answer is in PostgreSQL. A waiter may have seen a later revision than Redis knows of, if
-# Redis forgot the job meanwhile; the last one is said by who ended it.
+# Redis forgot the job meanwhile; the last one is said by who ended it. Its outcomes linger: whoever
+# found it running a moment ago is about to read them, and must not see less than before.
 _CLOSE = """
 redis.call('HSETNX', KEYS[1], 'by', ARGV[2])
 redis.call('EXPIRE', KEYS[1], ARGV[3])
@@ -131,7 +137,8 @@ if not last or tonumber(string.match(last[1], '^%d+')) < tonumber(ARGV[1]) then
   redis.call('XADD', KEYS[3], string.format('%d-0', ARGV[1]), 'ended', 1)
 end
 redis.call('EXPIRE', KEYS[3], ARGV[3])
-redis.call('UNLINK', KEYS[2], KEYS[4])
+redis.call('EXPIRE', KEYS[2], ARGV[4])
+redis.call('UNLINK', KEYS[4])
 """
 
 
@@ -341,10 +348,10 @@ class JobRuns(QueryRuns):
         )
 
     def close(self, query_id: str, revision: int, by: str) -> None:
-        """The job has ended: let go of its outcomes and tell who watches."""
+        """The job has ended: let go of its outcomes soon, and tell who watches."""
         keys = [_key(query_id, part) for part in ("", "outcomes", "changes", "begun")]
         with reachable():
-            self._close(keys=keys, args=[revision, by, _KEPT_S])
+            self._close(keys=keys, args=[revision, by, _KEPT_S, _LINGER_S])
 
     def changes(self, query_id: str, since: int, seconds: float) -> list[Change]:
         """The changes after a revision, waiting for the first; none if there is none in time.

@@ -30,20 +30,27 @@ SELECT id, fingerprint FROM query_job
 
 -- name: claim_next
 -- The jobs whose turn it is, as many as there is room for among those at work. Turns go round by
--- key, so that who submits a thousand does not keep others waiting.
+-- key, so that who submits a thousand does not keep others waiting: first comes who has fewest at
+-- work, and among those who waited longest since the last one.
 WITH turns AS (
-    SELECT id, submitted_at, dispatched_at,
+    SELECT id, key_id, submitted_at, dispatched_at,
            count(dispatched_at) OVER (PARTITION BY key_id)
            + row_number() OVER (PARTITION BY key_id, dispatched_at IS NULL
-                                ORDER BY submitted_at, id) AS turn
+                                ORDER BY submitted_at, id) AS turn,
+           max(dispatched_at) OVER (PARTITION BY key_id) AS served_at
       FROM query_job
      WHERE status = 'open' AND deadline_at > now()
        AND (SELECT count(*) FROM query_job
              WHERE status = 'open' AND dispatched_at IS NOT NULL) < %(at_once)s
+), lately AS (
+    SELECT key_id, max(dispatched_at) AS served_at
+      FROM (SELECT key_id, dispatched_at FROM query_job
+             WHERE status <> 'open' ORDER BY finished_at DESC LIMIT 100) AS ended
+     GROUP BY key_id
 ), chosen AS (
-    SELECT id FROM turns
+    SELECT id FROM turns LEFT JOIN lately USING (key_id)
      WHERE dispatched_at IS NULL
-     ORDER BY turn, submitted_at, id
+     ORDER BY turn, greatest(turns.served_at, lately.served_at) NULLS FIRST, submitted_at, id
      LIMIT greatest(0, %(at_once)s - (SELECT count(dispatched_at) FROM turns))
 )
 UPDATE query_job
