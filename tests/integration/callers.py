@@ -34,9 +34,9 @@ class Caller:
     key: str
 
     @classmethod
-    def new(cls, service: Service) -> Self:
-        """Somebody with a key of their own, which reads and writes every project."""
-        _, key = create_key(service.database_url, "a test", None, can_write=True)
+    def new(cls, service: Service, projects: list[str] | None = None) -> Self:
+        """Somebody with a key of their own, for these projects or for all."""
+        _, key = create_key(service.database_url, "a test", projects, can_write=True)
         return cls(service, key)
 
     def send(self, method: str, path: str, **options: Any) -> requests.Response:

@@ -141,6 +141,16 @@ def test_a_job_of_one_project_is_ended_by_its_task(caller: Caller) -> None:
     assert {hit["project"] for hit in said["results"]} == {"poimen"}
 
 
+def test_whoever_has_no_project_yet_is_told_how_to_get_one(memory: Service) -> None:
+    early = Caller.new(memory, projects=["not-there-yet"])
+
+    said = early.completed(QUESTION)
+
+    assert (said["results"], said["projects_searched"]) == ([], [])
+    assert said["notes"].startswith("0 results; this memory has no project yet: mem ingest")
+    assert said["progress"] == {"done": 0, "total": 0}
+
+
 def test_a_wait_that_is_too_short_brings_what_there_is(blocked: Caller) -> None:
     response = blocked.submit(QUESTION, wait_seconds=1)
 
