@@ -114,8 +114,10 @@ def give_vectors(nodes: Sequence[Node], model: str, dimension: int, seed: str) -
         node["embedding_model"] = model
 
 
-def ingest(client: Client, project: str, nodes: Sequence[Node]) -> float:
+def ingest(client: Client, project: str | None, nodes: Sequence[Node]) -> float:
     """Store nodes through the service; the seconds from handing them over to the job's end.
+
+    Without a project, each node names its own.
 
     Raises:
         BenchError: not every node was stored.

@@ -42,7 +42,45 @@ RECALL_LINES = {
     "service_p95_ms": "  p95, ms",
     "index_ready_s": "until the service had made the index, s",
 }
-LINES = {"query": QUERY_LINES, "ingest": INGEST_LINES, "recall": RECALL_LINES}
+SOAK_LINES = {
+    "requests": "questions, put at once or as jobs",
+    "answered_with_hits": "  answered with 200 and at least one hit",
+    "partial": "    of these not from every project in full",
+    "http_requests": "HTTP requests they took",
+    "unanswered": "  without any answer",
+    "errors_5xx": "  answered with 5xx",
+    "errors_5xx_without_retry_after": "    of these without Retry-After",
+    "max_late_ms": "  latest after its timeout, ms",
+    "jobs_accepted": "jobs accepted",
+    "jobs_lost": "  of these without an end",
+    "max_job_late_ms": "  latest after its deadline, ms",
+    "late": "requests or jobs that came too late",
+    "broken_promises": "answers that contradict an earlier one",
+    "workers_killed": "workers killed",
+    "valkey_restarts": "restarts of Valkey",
+    "rss_growth_mb": "more memory than before, MB",
+    "connections_growth": "more connections than before",
+}
+JOBS_LINES = {
+    "burst_submit_p95_ms": "submitting a job in a burst, p95, ms",
+    "burst_terminal": "  jobs of the burst that ended",
+    "burst_lost": "  jobs of the burst that did not",
+    "burst_took_s": "  until the last one had ended, s",
+    "single_p95_ms": "a question to one project meanwhile, p95, ms",
+    "single_deadline_missed": "  of these not answered in time",
+    "poll_after_final_p50_ms": "from a job's end until who waits for it knows, ms",
+    "first_partial_ms": "from the first project's end until its hits can be read, ms",
+    "first_hits_after_submit_ms": "  the same from the submission on, ms",
+    "complete_after_submit_ms": "  until the answer is complete, ms",
+    "submit_with_workers_stopped_ms": "submitting a job while no worker lives, ms",
+}
+LINES = {
+    "query": QUERY_LINES,
+    "ingest": INGEST_LINES,
+    "recall": RECALL_LINES,
+    "soak": SOAK_LINES,
+    "jobs": JOBS_LINES,
+}
 
 
 def table(report: Report) -> Iterator[str]:
@@ -53,8 +91,23 @@ def table(report: Report) -> Iterator[str]:
     if report["bench"] == "recall":
         said = "yes" if report["explain_uses_index"] else "NO"
         yield f"plan: {report['plan']}; PostgreSQL takes the index: {said}"
+    if report["bench"] == "jobs":
+        said = "yes" if report["order_equals_exact"] else "NO"
+        yield f"the answers' ten best are those of one exact run, in its order: {said}"
     for key, title in LINES[report["bench"]].items():
-        yield f"{title:<64}{report[key]:>10.2f}"
+        yield f"{title:<64}{_number(report[key]):>10}"
+    for said in report.get("examples", ()):
+        yield f"! {said}"
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.2f}"
+
+
+def _length(report: Report) -> str:
+    if report["bench"] == "soak":
+        return f"{report['clients']} clients for {report['seconds']} s"
+    return f"{report['rounds']} rounds"
 
 
 def heading(report: Report) -> Iterator[str]:
@@ -62,7 +115,7 @@ def heading(report: Report) -> Iterator[str]:
         f"mem bench {report['bench']}, version {report['version']}: {report['cpu_count']} cores,"
         f" load {report['load_start']} at the start and {report['load_end']} at the end,"
         f" {report['projects']} projects of {report['nodes']} nodes, seed {report['seed']},"
-        f" {report['rounds']} rounds, {report['took_s']:.0f} s"
+        f" {_length(report)}, {report['took_s']:.0f} s"
     )
     if report["busy"]:
         yield (

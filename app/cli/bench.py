@@ -136,6 +136,76 @@ def recall(output: str, samples: Path | None, quick: bool, seed: int, **sizes: i
     _show(report, raw, output, samples)
 
 
+@bench.command(
+    epilog="""\b
+Examples:
+  mem bench jobs
+  mem bench jobs --jobs 2000 --projects 50
+  mem bench jobs --quick --format json
+
+\b
+One job over all projects, jobs that are waited for, a burst of jobs beside questions to single
+projects, and submissions while no worker lives."""
+)
+@click.option("--jobs", type=click.IntRange(1, 2000), help="How many the burst has.")
+@projects_option
+@click.option("--nodes", type=click.IntRange(20, 300), help="Nodes of each project.")
+@rounds_option
+@seed_option
+@samples_option
+@quick_option
+@format_option
+def jobs(output: str, samples: Path | None, quick: bool, seed: int, **sizes: int | None) -> None:
+    """What questions that are submitted as jobs cost."""
+    from app.bench.jobs import Options, run
+
+    options = Options.quick(seed) if quick else Options(seed)
+    with _told_failures():
+        report, raw = run(load_settings(), _resized(options, sizes), note)
+    _show(report, raw, output, samples)
+
+
+@bench.command(
+    epilog="""\b
+Examples:
+  mem bench soak --seconds 60
+  mem bench soak --format json --samples requests.jsonl --logs logs > soak.json
+
+\b
+Every 30 s the worker of a queue is killed (query, jobs, merge, in turn), and Valkey once in the
+middle; the stack starts them again. A request is late 0.5 s after its timeout, a job 5 s after its
+deadline. It takes about half a minute more than --seconds. Read `! ` lines first."""
+)
+@click.option(
+    "--seconds",
+    type=click.IntRange(20, 86_400),
+    default=900,
+    show_default=True,
+    help="How long the clients ask.",
+)
+@click.option("--clients", type=click.IntRange(1, 200), help="How many ask at the same time.")
+@projects_option
+@nodes_option
+@seed_option
+@samples_option
+@click.option(
+    "--logs",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Copy the logs of the scratch stack into this folder.",
+)
+@format_option
+def soak(
+    output: str, samples: Path | None, seed: int, seconds: int, logs: Path | None, **sizes: int
+) -> None:
+    """Whether every question ends in time while workers and Valkey are killed."""
+    from app.bench.soak import Options, run
+
+    options = Options(seed, seconds, logs=logs)
+    with _told_failures():
+        report, raw = run(load_settings(), _resized(options, dict(sizes)), note)
+    _show(report, raw, output, samples)
+
+
 def _resized(options: Any, sizes: dict[str, int | None]) -> Any:
     from dataclasses import replace
 

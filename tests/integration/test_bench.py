@@ -32,6 +32,10 @@ RECALL_FIGURES = {
     *("recall_at_50", "recall_at_50_p10", "index_ready_s", "hnsw_p50_ms", "hnsw_p95_ms"),
     *("exact_p50_ms", "exact_p95_ms", "service_p50_ms", "service_p95_ms"),
 }
+JOBS_FIGURES = {
+    *("burst_submit_p95_ms", "burst_took_s", "single_p95_ms", "poll_after_final_p50_ms"),
+    *("first_partial_ms", "complete_after_submit_ms", "submit_with_workers_stopped_ms"),
+}
 CONDITIONS = {
     *("bench", "version", "cpu_count", "seed", "rounds", "projects", "nodes", "busy"),
     *("load_start", "load_end", "others_share", "steal_share", "took_s"),
@@ -87,6 +91,21 @@ def test_a_run_gives_every_figure_and_leaves_nothing_behind(
     assert (report["bench"], report["seed"]) == (kind, 7)
     assert all(json.loads(line) for line in samples.read_text().splitlines())
     assert f"mem bench {kind}, version" in told
+    assert left_in(scratch) == set()
+
+
+def test_a_small_burst_of_jobs_ends_completely_and_in_the_order_of_one_exact_run(
+    scratch: Path,
+) -> None:
+    run = start(scratch, "jobs", "--quick", "--format", "json")
+    said, told = run.communicate(timeout=ENDS_S)
+
+    assert run.returncode == 0, told
+    report: dict[str, Any] = json.loads(said)
+    assert not (JOBS_FIGURES | CONDITIONS) - report.keys()
+    assert report["order_equals_exact"] is True
+    assert (report["burst_terminal"], report["burst_lost"]) == (report["jobs"], 0)
+    assert (report["burst_refused"], report["unbegun_lost"]) == (0, 0)
     assert left_in(scratch) == set()
 
 

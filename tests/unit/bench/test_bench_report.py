@@ -20,19 +20,23 @@ CONDITIONS: dict[str, Any] = {
     "busy": False,
     "plan": "hnsw",
     "explain_uses_index": False,
+    "clients": 16,
+    "seconds": 900,
+    "order_equals_exact": False,
 }
 
 
 def report_of(bench: str, **conditions: Any) -> dict[str, Any]:
-    figures = dict.fromkeys(LINES[bench], 12.345)
+    figures: dict[str, float] = {}
     for name in COMPARISONS:
         for side in (name, f"{name}_floor"):
             figures |= dict.fromkeys([f"{side}_p{percent}_ms" for percent in PERCENTS], 1.0)
             figures[f"{side}_cpu_ms"] = 2.0
+    figures |= dict.fromkeys(LINES[bench], 12.345)
     return {"bench": bench, **CONDITIONS, **figures, **conditions}
 
 
-@pytest.mark.parametrize("bench", ["query", "ingest", "recall"])
+@pytest.mark.parametrize("bench", ["query", "ingest", "recall", "soak", "jobs"])
 def test_a_table_names_its_conditions_and_every_figure_on_lines_that_fit(bench: str) -> None:
     first, *rest = table(report_of(bench))
 
@@ -50,3 +54,14 @@ def test_a_disturbed_run_says_so_before_its_figures() -> None:
 
 def test_an_index_that_postgresql_does_not_take_is_told_aloud() -> None:
     assert any("takes the index: NO" in line for line in table(report_of("recall")))
+
+
+def test_an_answer_in_another_order_is_told_aloud() -> None:
+    assert any(line.endswith("in its order: NO") for line in table(report_of("jobs")))
+
+
+def test_whole_numbers_have_no_fraction_and_what_should_not_have_been_comes_last() -> None:
+    lines = list(table(report_of("soak", jobs_lost=0, examples=["job 1 ended late"])))
+
+    assert any(line.endswith(" 0") for line in lines)
+    assert lines[-1] == "! job 1 ended late"
