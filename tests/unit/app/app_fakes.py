@@ -13,6 +13,7 @@ from app.factory import create_app
 from app.job_service import JobService
 from app.service import Service
 from app.wiring import FrontDoor
+from tests.unit.core.job_fakes import World
 from workers.deadline import Deadline
 from workers.errors import IngestNotFound, QueueUnavailable
 from workers.model import (
@@ -173,6 +174,8 @@ class Door:
     queries: Queries
     client: FlaskClient
     service: Service
+    job_service: JobService
+    world: World  # of submitted queries
 
     def get(self, path: str, key: str | None = "pmk_all", **options: Any) -> Any:
         return self.client.get(path, headers=credential(key) | options.pop("headers", {}))
@@ -186,7 +189,7 @@ def credential(key: str | None) -> dict[str, str]:
 
 
 def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: ProjectName) -> Door:
-    known, jobs, queries = FakeProjects(), FakeJobs(), Queries(answer)
+    known, jobs, queries, world = FakeProjects(), FakeJobs(), Queries(answer), World()
     for project in projects:
         known.save_project(project, None, [])
     service = Service(
@@ -198,9 +201,17 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
         send_ingest=queries.ingest,
         expected_wait_s=lambda waiting: 0.1 * waiting,
     )
+    job_service = JobService(
+        projects=known,
+        store=world.store,
+        states=world.states,
+        jobs=world.jobs,
+        clock=world.time,
+        pause=world.time.advance,
+    )
     front = FrontDoor(
         service=service,
-        job_service=cast(JobService, None),
+        job_service=job_service,
         queries=Seats(4),
         waits=Seats(1),
         streams=Seats(1),
@@ -211,4 +222,5 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
         max_nodes=100_000,
         jobs=cast(PostgresIngestJobs, jobs),
     )
-    return Door(known, jobs, queries, create_app(front).test_client(), service)
+    client = create_app(front).test_client()
+    return Door(known, jobs, queries, client, service, job_service, world)
