@@ -233,7 +233,7 @@ class JobService:
             raise _unknown()
         is_over = job.expires_at is not None and job.expires_at <= job.asked_at
         if job.status == "expired" or is_over:
-            raise JobExpired("Submit the query again, with a larger keep_alive_seconds if need be.")
+            raise _expired()
         return job
 
     def _current(self, job_id: str, principal: Principal) -> Job:
@@ -249,7 +249,10 @@ class JobService:
 
     def _view(self, job: Job) -> JobView:
         if job.has_ended:
-            return JobView(job, self._store.find_answer(job.id), None)
+            answer = self._store.find_answer(job.id)
+            if answer is None and job.status != "cancelled":
+                raise _expired()  # it was removed at this very moment
+            return JobView(job, answer, None)
         pace = self._pace(job)
         return JobView(job, self._jobs.so_far(job), pace)
 
@@ -281,6 +284,10 @@ def _revision(job: Job, pace: Pace | None) -> int:
     # Just claimed, and not yet in Redis; or forgotten there, when any revision of this attempt may
     # have been seen.
     return job.first_revision if job.sent_s < 1.0 else job.last_revision - 1
+
+
+def _expired() -> JobExpired:
+    return JobExpired("Submit the query again, with a larger keep_alive_seconds if need be.")
 
 
 def _unknown() -> JobNotFound:

@@ -76,6 +76,8 @@ def watch_job(job_id: str) -> ResponseReturnValue:
     read_parameters(NoParameters, request.args)
     since = _last_event_id()
     job_service().show(job_id, who)  # what is wrong is said before the stream begins
+    if request.method == "HEAD":
+        return Response(mimetype="text/event-stream")
     seat = ExitStack()
     if not seat.enter_context(front_door().streams.take()):
         raise Overloaded("Too many streams are open; poll with wait_seconds, or try again.")

@@ -1,5 +1,6 @@
 """What a submission, a poll and a list of jobs may hold, and what is said where it does not."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,11 +27,11 @@ def read(**given_: Any) -> JobParameters:
 
 
 def wrong(model: type[BaseModel], given_: dict[str, Any]) -> dict[str, str]:
-    is_body = model is JobParameters
+    use = partial(read_parameters, model, MultiDict(given_))
+    if model is JobParameters:
+        use = partial(validate, model, {"query": "why"} | given_)
     with pytest.raises(InvalidParameters) as caught:
-        validate(model, {"query": "why"} | given_) if is_body else read_parameters(
-            model, MultiDict(given_)
-        )
+        use()
     return {error["parameter"]: error["reason"] for error in caught.value.errors}
 
 

@@ -168,6 +168,15 @@ def test_a_stream_has_a_seat_until_it_ends(door: Door, world: World, running: st
     assert door.get(f"{PLACE}/events").status_code == 200
 
 
+def test_whoever_wants_the_head_of_a_stream_takes_no_seat(door: Door, running: str) -> None:
+    start = door.world.time()
+
+    response = door.client.head(f"{PLACE}/events", headers={"Authorization": "Bearer pmk_all"})
+
+    assert (response.status_code, response.mimetype) == (200, "text/event-stream")
+    assert door.world.time() == start
+
+
 def test_what_is_wrong_with_a_stream_is_said_before_it_takes_a_seat(
     door: Door, running: str
 ) -> None:

@@ -337,6 +337,17 @@ def test_what_is_not_kept_any_longer_has_expired(
         jobs.show(running, ME)
 
 
+def test_a_result_that_is_removed_while_it_is_read_is_not_shown_empty(
+    jobs: JobService, world: World, running: str
+) -> None:
+    world.states.record(JOB, found("alpha"), found("beta"))
+    world.jobs.end(JOB, "callback")
+    del world.store.answers[JOB]  # and its row was read before
+
+    with pytest.raises(JobExpired):
+        jobs.show(running, ME)
+
+
 # Listed
 
 
