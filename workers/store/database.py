@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
@@ -50,6 +51,9 @@ class Database:
         """write_timeout_s: for a transaction, and for each of its statements."""
         self._write_timeout_s = write_timeout_s
         self._watchdog = Watchdog()
+        # Connections at work. The pool's own count has those as well that it tries in vain to make.
+        self._lent = 0
+        self._lending = threading.Lock()
         self._pool = ConnectionPool(
             url,
             min_size=1,
@@ -106,7 +110,7 @@ class Database:
         except errors.QueryCanceled as error:
             raise DeadlineExceeded("The database was still searching at the deadline.") from error
         except PoolTimeout as error:
-            if not (deadline.is_cut or self._is_busy()):
+            if not (deadline.is_cut or self._lent):
                 raise _unavailable(error) from error
             if deadline.passed():
                 raise DeadlineExceeded("No database connection was free in time.") from error
@@ -128,14 +132,20 @@ class Database:
                 if patience.passed():
                     raise
         try:
-            with connection:
+            with self._counted(), connection:
                 yield connection
         finally:
             self._pool.putconn(connection)
 
-    def _is_busy(self) -> bool:
-        """Whether the pool has connections, all of them at work."""
-        return self._pool.get_stats().get("pool_size", 0) > 0
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lending:
+            self._lent += 1
+        try:
+            yield
+        finally:
+            with self._lending:
+                self._lent -= 1
 
     @contextmanager
     def transaction(self) -> Iterator[Connection[dict[str, Any]]]:
@@ -147,6 +157,7 @@ class Database:
         try:
             with (
                 self._pool.connection() as connection,
+                self._counted(),
                 self._watchdog.over(connection, self._write_timeout_s),
                 connection.transaction(),
             ):
@@ -168,7 +179,7 @@ class Database:
             StoreUnavailable: the database does not answer.
         """
         try:
-            with self._pool.connection() as connection:
+            with self._pool.connection() as connection, self._counted():
                 connection.row_factory = dict_row
                 taken = connection.execute("SELECT pg_try_advisory_lock(%s) AS taken", [lock])
                 row = taken.fetchone()
