@@ -77,10 +77,10 @@ class Dispatcher:
     def _search(
         self, message: SearchMessage, producer: Any, sending: Sending, **options: Any
     ) -> None:
+        # Without Celery's `expires`, which each worker would compare with its own host's clock: the
+        # task itself knows when its query is over.
         queue = JOBS_QUEUE if sending.is_job else QUERY_QUEUE
-        self._send(
-            SEARCH_PROJECT, [message], producer, queue=queue, expires=sending.left_s, **options
-        )
+        self._send(SEARCH_PROJECT, [message], producer, queue=queue, **options)
 
     def _send(self, name: str, arguments: list[Any], producer: Any, **options: Any) -> None:
         # argsrepr: Celery would render the arguments, the question among them, into every header.

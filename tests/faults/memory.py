@@ -17,7 +17,8 @@ from psycopg import Connection, OperationalError
 
 from tests.faults.models import DIMENSION, Models
 from tests.faults.servers import OwnServer, own_postgres, own_valkey
-from tests.integration.service import Service, running, state_dir, until
+from tests.integration.obstacles import stopped
+from tests.integration.service import Service, clean_environment, running, state_dir, until
 
 JOBS = "/memory/query/jobs"
 LATE_S = 0.5  # past its deadline a question has been answered
@@ -59,6 +60,7 @@ class Memory:
     postgres: OwnServer
     valkey: OwnServer
     models: Models
+    settings: dict[str, str]
     known: set[int] = field(default_factory=set)  # workers that were seen ready
 
     # Questions
@@ -229,6 +231,20 @@ class Memory:
     def pids_of(self, kind: str) -> list[int]:
         return [pid for name, pid in self.pids().items() if name.startswith(kind)]
 
+    @contextmanager
+    def deaf(self, *workers: int) -> Iterator[None]:
+        """Stop workers, and make Redis forget that they wait: it would hand them messages."""
+        with stopped(workers):
+            with self.service.redis() as redis:
+                for client in redis.client_list():
+                    if client["cmd"] == "brpop" and "b" in client["flags"]:
+                        redis.client_kill_filter(_id=client["id"])
+            yield
+
+    def environment(self) -> dict[str, str]:
+        """What a further worker needs to know."""
+        return clean_environment() | self.settings
+
     def is_whole(self) -> bool:
         """Every process lives, and was ready at some time."""
         pids = self.pids()
@@ -302,23 +318,21 @@ def fragile_memory(**settings: str) -> Iterator[Memory]:
         held.callback(models.close)
         postgres, database_url = held.enter_context(own_postgres(folder))
         valkey, redis_url = held.enter_context(own_valkey(folder))
-        service = held.enter_context(
-            running(
-                POIMEN_DATABASE_URL=database_url,
-                POIMEN_REDIS_URL=redis_url,
-                POIMEN_EMBEDDING_URL=models.url,
-                POIMEN_EMBEDDING_MODEL="words",
-                POIMEN_EMBEDDING_DIMENSION=str(DIMENSION),
-                POIMEN_RERANK_URL=models.url,
-                POIMEN_QUERY_WORKERS="2",
-                POIMEN_JOB_WORKERS="2",
-                **settings,
-            )
-        )
+        settings |= {
+            "POIMEN_DATABASE_URL": database_url,
+            "POIMEN_REDIS_URL": redis_url,
+            "POIMEN_EMBEDDING_URL": models.url,
+            "POIMEN_EMBEDDING_MODEL": "words",
+            "POIMEN_EMBEDDING_DIMENSION": str(DIMENSION),
+            "POIMEN_RERANK_URL": models.url,
+            "POIMEN_QUERY_WORKERS": "2",
+            "POIMEN_JOB_WORKERS": "2",
+        }
+        service = held.enter_context(running(**settings))
         assert service.ingest(_nodes())["status"] == "completed"
         with service.connect() as connection:
             connection.execute(_GATES)
-        yield Memory(service, postgres, valkey, models)
+        yield Memory(service, postgres, valkey, models, settings)
 
 
 def pause(seconds: float) -> None:

@@ -1,13 +1,11 @@
 """What becomes of a query whose messages come twice, not at all, or under a name nobody knows."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 from tests.faults.memory import LATE_S, PROJECTS, Document, Memory
-from tests.integration.obstacles import stopped
 from tests.integration.service import until
 
 Message = dict[str, Any]
@@ -25,17 +23,6 @@ def rewrite(
             for message in change(messages):
                 pipe.rpush(queue, json.dumps(message))
             pipe.execute()
-
-
-@contextmanager
-def nobody_takes(memory: Memory, *queues: str) -> Iterator[None]:
-    """Stop the workers of these queues, and make Redis forget that they wait for messages."""
-    with stopped([pid for queue in queues for pid in memory.pids_of(queue)]):
-        with memory.service.redis() as redis:
-            for client in redis.client_list():
-                if client["cmd"] == "brpop" and "b" in client["flags"]:
-                    redis.client_kill_filter(_id=client["id"])
-        yield
 
 
 def twice(messages: list[Message]) -> list[Message]:
@@ -60,7 +47,7 @@ def both_with(
 ) -> tuple[Document, Document]:
     """A question and a job whose search messages were changed before a worker saw them."""
     with ThreadPoolExecutor(1) as pool:
-        with nobody_takes(memory, "query", "jobs"):
+        with memory.deaf(*memory.pids_of("query"), *memory.pids_of("jobs")):
             asked = pool.submit(memory.ask, memory.question(), timeout_seconds=timeout_s)
             job = memory.submit(memory.question(), timeout_seconds=40)
             rewrite(memory, "query", len(PROJECTS), change)
@@ -105,7 +92,7 @@ def test_a_lost_message_costs_a_question_its_project_and_a_job_nothing(memory: M
 def test_a_callback_that_comes_twice_or_never_ends_a_query_once(memory: Memory) -> None:
     documents = []
     for change in (twice, all_lost):
-        with ThreadPoolExecutor(1) as pool, nobody_takes(memory, "merge"):
+        with ThreadPoolExecutor(1) as pool, memory.deaf(*memory.pids_of("merge")):
             asked = pool.submit(memory.ask, memory.question(), timeout_seconds=2)
             job = memory.submit(memory.question(), timeout_seconds=40)
             rewrite(memory, "merge", 2, change)

@@ -40,6 +40,9 @@ def search_project(task: Any, message: SearchMessage) -> None:
     Never raises: that would end the whole chord. A query of a single project is also finalized
     here; a federated one is finalized by the chord's callback.
     """
+    clock = wiring.clock()
+    if clock.now() >= message["deadline_at"]:
+        return  # whoever waited has ended the query
     query = Query(
         text=message["text"],
         levels=tuple(Level(level) for level in message["levels"]),
@@ -47,7 +50,6 @@ def search_project(task: Any, message: SearchMessage) -> None:
         is_explained=message["is_explained"],
     )
     task_id = task.request.id  # read here: a lane's thread has no current request
-    clock = wiring.clock()
 
     def search(project: ProjectName, until: Deadline) -> bool:
         started_at = clock.now()
