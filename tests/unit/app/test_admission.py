@@ -1,11 +1,13 @@
 """How much a process takes on at once, and how long what waits will wait."""
 
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from app.admission import LEARN_S, Seats, Tempo
+from tests.unit.app.app_fakes import Door
 from tests.unit.pipeline.pipeline_fakes import FakeClock
 
 
@@ -119,3 +121,34 @@ def test_a_redis_that_does_not_answer_is_asked_again_later() -> None:
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             tempo.wait_s(1)
+
+
+def test_a_question_without_a_seat_is_refused_at_once(door: Door) -> None:
+    seats = door.client.application.extensions["front_door"].queries
+    with ExitStack() as taken:
+        while taken.enter_context(seats.take()):
+            pass
+        response = door.get("/memory/query?query=why")
+
+    assert (response.status_code, response.get_json()["error"]) == (503, "overloaded")
+    assert response.headers["Retry-After"] == "1"
+    assert door.queries.sent == []
+    assert door.get("/memory/query?query=why").status_code == 200
+
+
+def test_a_question_that_would_wait_until_its_deadline_is_refused_at_once(door: Door) -> None:
+    door.queries.waiting = 100  # ten seconds of work
+
+    response = door.get("/memory/query?query=why&timeout_seconds=5")
+
+    assert (response.status_code, response.get_json()["error"]) == (503, "overloaded")
+    assert response.headers["Retry-After"] == "6"
+    assert door.queries.sent == []
+    assert door.get("/memory/query?query=why&timeout_seconds=30").status_code == 200
+
+
+def test_a_question_gives_its_seat_back_whatever_becomes_of_it(door: Door) -> None:
+    for _ in range(10):
+        assert door.get("/memory/query?query=why&project=nope").status_code == 404
+
+    assert door.get("/memory/query?query=why").status_code == 200
