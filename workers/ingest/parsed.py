@@ -103,6 +103,7 @@ class Parsed:
     sessions: tuple[Session, ...] = ()
     documents: tuple[Document, ...] = ()
     skipped: tuple[Skipped, ...] = ()
-    ignored: Mapping[str, int] = field(default_factory=dict)  # lines by kind that hold no memory
+    unlisted: int = 0  # lines skipped beyond those listed
+    ignored: Mapping[str, int] = field(default_factory=dict)  # by kind: what holds no memory
     notes: tuple[str, ...] = ()  # what was read otherwise than written: encodings, cleaned text
     has_open_end: bool = False  # the last line is still being written
