@@ -16,7 +16,7 @@ from app.bench.calls import JOBS, Body, Call, Caller, Calls
 TIMEOUT_S = 5  # of a query that is waited for
 JOB_TIMEOUTS_S = (10, 20, 30)
 JOB_LATE_S = 5.0  # that a job may end after its deadline
-AT_ONCE_S = 1.0  # in which whatever does not wait should be answered
+AT_ONCE_S = 5.0  # in which whatever waits for nothing is answered: as long as a write may take
 WAIT_S = 10  # of a long poll
 PAUSE_S = 1.0  # between two questions of a client, on average
 JOB_PROJECTS = 10
@@ -31,6 +31,7 @@ class Asked:
     has_hits: bool  # answered with 200 and at least one hit
     is_partial: bool  # the same, though not from every project in full
     by: str | None = None  # who merged its answer
+    error: str | None = None  # the code of a job that failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +293,14 @@ def answer_of(kind: str, said: Body) -> Asked:
     """What came of a question, by its answer or by its job's document when last looked at."""
     if not said or said.get("is_running"):
         return Asked(kind, has_hits=False, is_partial=False)
-    has_hits = bool(said["results"])
-    return Asked(kind, has_hits, has_hits and said["degraded"], said["federation"]["finalized_by"])
+    has_hits, error = bool(said["results"]), said.get("error")
+    return Asked(
+        kind,
+        has_hits,
+        is_partial=has_hits and said["degraded"],
+        by=said["federation"]["finalized_by"],
+        error=error["error"] if error else None,
+    )
 
 
 # How many of a hundred questions, and what is done.

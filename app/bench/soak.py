@@ -17,6 +17,7 @@ from typing import Any
 from app.bench.calls import JOBS, LATE_S, Body, Call, Caller
 from app.bench.data import Size
 from app.bench.errors import BenchError
+from app.bench.figures import percentile
 from app.bench.growth import Reading, read, roles_of
 from app.bench.kept import KeptStack, kept_stack
 from app.bench.load import (
@@ -305,9 +306,20 @@ def figures(ledger: Ledger, summaries: dict[str, Body]) -> dict[str, Any]:
             for job in ledger.accepted.values()
             if job.id in summaries
         ),
+        "jobs_failed_by_code": _counted(
+            f"{asked.kind} {asked.error}" for asked in ledger.asked if asked.error
+        ),
+        "http_p95_ms": _p95_ms(calls),
         "finalized_by": _counted(asked.by for asked in ledger.asked if asked.by),
         "examples": _examples(calls, late_calls, late_jobs, ledger),
     }
+
+
+def _p95_ms(calls: Sequence[Call]) -> dict[str, float]:
+    took: dict[str, list[float]] = {}
+    for call in calls:
+        took.setdefault(call.kind, []).append(call.took_s * 1000)
+    return {kind: round(percentile(values, 95), 1) for kind, values in took.items()}
 
 
 def _end_of(summary: Body | None) -> float | None:

@@ -44,6 +44,8 @@ Examples:
   mem bench query
   mem bench query --format json --samples samples.jsonl > query.json
   mem bench ingest --nodes 1000
+  mem bench jobs
+  mem bench soak --seconds 60
 
 \b
 A run makes its own data from a seed, on a stack of its own in a temporary folder, which is gone
@@ -156,7 +158,7 @@ projects, and submissions while no worker lives."""
 @quick_option
 @format_option
 def jobs(output: str, samples: Path | None, quick: bool, seed: int, **sizes: int | None) -> None:
-    """What questions that are submitted as jobs cost."""
+    """What submitted questions cost."""
     from app.bench.jobs import Options, run
 
     options = Options.quick(seed) if quick else Options(seed)
@@ -197,7 +199,7 @@ deadline. It takes about half a minute more than --seconds. Read `! ` lines firs
 def soak(
     output: str, samples: Path | None, seed: int, seconds: int, logs: Path | None, **sizes: int
 ) -> None:
-    """Whether every question ends in time while workers and Valkey are killed."""
+    """Whether questions end in time while workers are killed."""
     from app.bench.soak import Options, run
 
     options = Options(seed, seconds, logs=logs)

@@ -127,6 +127,17 @@ def test_a_question_is_answered_by_hits_of_what_has_ended(
     assert answer_of("followed", dict(said)) == expected
 
 
+def test_a_job_that_failed_is_told_by_its_code() -> None:
+    failed = answer([]) | {"error": {"error": "deadline_exceeded"}}
+    ledger = ledger_of()
+    ledger.add(answer_of("left", failed))
+
+    found = figures(ledger, {})
+
+    assert found["jobs_failed_by_code"] == {"left deadline_exceeded": 1}
+    assert (found["requests"], found["answered_with_hits"]) == (1, 0)
+
+
 def test_a_closed_gate_holds_who_comes_and_is_quiet_once_the_others_are_through() -> None:
     gate, has_entered = Gate(), threading.Event()
     gate.enter()
