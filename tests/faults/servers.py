@@ -48,10 +48,8 @@ class OwnServer:
     def kill(self) -> None:
         """End it and its children at once, as a machine that loses its power does."""
         leader = psutil.Process(self._child.pid)
-        family = [leader, *leader.children(recursive=True)]
-        for process in family:
+        for process in [leader, *leader.children(recursive=True)]:
             process.send_signal(signal.SIGKILL)
-        psutil.wait_procs(family[1:], timeout=10)
         until(lambda: not self._child.is_alive())
 
     def stop(self) -> None:

@@ -29,13 +29,9 @@ def twice(messages: list[Message]) -> list[Message]:
     return [*messages, *messages]
 
 
-def first_renamed(messages: list[Message]) -> list[Message]:
+def renamed_and_lost(messages: list[Message]) -> list[Message]:
     messages[0]["headers"]["task"] += "_of_a_later_version"
-    return messages
-
-
-def first_lost(messages: list[Message]) -> list[Message]:
-    return messages[1:]
+    return messages[:-1]
 
 
 def all_lost(_messages: list[Message]) -> list[Message]:
@@ -70,22 +66,14 @@ def test_messages_that_are_delivered_twice_change_nothing(memory: Memory) -> Non
     assert answer["warnings"] == document["warnings"] == []
 
 
-def test_a_task_whose_name_no_worker_knows_costs_a_question_its_project_and_a_job_nothing(
+def test_a_lost_message_and_one_that_no_worker_knows_cost_a_question_two_projects_and_a_job_none(
     memory: Memory,
 ) -> None:
-    answer, document = both_with(memory, first_renamed)
+    answer, document = both_with(memory, renamed_and_lost)
 
-    assert len(answer["projects_searched"]) == len(PROJECTS) - 1
-    assert [w["code"] for w in answer["warning_details"]] == ["no_answer_by_deadline"]
+    assert len(answer["projects_searched"]) == len(PROJECTS) - 2
+    assert [w["code"] for w in answer["warning_details"]] == ["no_answer_by_deadline"] * 2
     assert answer["federation"]["finalized_by"] == "waiter"
-    assert (document["status"], document["warnings"]) == ("completed", [])
-
-
-def test_a_lost_message_costs_a_question_its_project_and_a_job_nothing(memory: Memory) -> None:
-    answer, document = both_with(memory, first_lost)
-
-    assert len(answer["projects_searched"]) == len(PROJECTS) - 1
-    assert [w["code"] for w in answer["warning_details"]] == ["no_answer_by_deadline"]
     assert (document["status"], document["warnings"]) == ("completed", [])
 
 

@@ -21,6 +21,7 @@ from workers.store.watchdog import Watchdog
 MIN_SERVER = 150000
 MIN_PGVECTOR = (0, 8, 4)
 _CONNECT_TIMEOUT_S = 5.0
+_RECONNECT_S = 1.0
 _WRITE_TIMEOUT_S = 60.0
 
 Rows = list[dict[str, Any]]
@@ -61,6 +62,9 @@ class Database:
             open=False,
             configure=_configure,
             timeout=_CONNECT_TIMEOUT_S,
+            # After that it is tried when somebody asks for one: by itself the pool would wait twice
+            # as long after each failure, and so for minutes more once a long outage is over.
+            reconnect_timeout=_RECONNECT_S,
             kwargs={
                 "connect_timeout": int(_CONNECT_TIMEOUT_S),
                 "autocommit": True,
@@ -118,7 +122,7 @@ class Database:
 
     @contextmanager
     def _free_connection(self, deadline: Deadline) -> Iterator[Connection[Any]]:
-        """As the pool's own, but that a cut ends the wait for it.
+        """As the pool's own, but that a cut ends the wait for it, and each second asks anew.
 
         Raises:
             PoolTimeout: none was free; after some time, to ask whether there is a database at all.
@@ -126,7 +130,7 @@ class Database:
         patience = deadline.within(_CONNECT_TIMEOUT_S)
         while True:
             try:
-                connection = self._pool.getconn(patience.nap())
+                connection = self._pool.getconn(min(patience.nap(), _RECONNECT_S))
                 break
             except PoolTimeout:
                 if patience.passed():
@@ -156,8 +160,7 @@ class Database:
         """
         try:
             with (
-                self._pool.connection() as connection,
-                self._counted(),
+                self._free_connection(Deadline.after(_CONNECT_TIMEOUT_S)) as connection,
                 self._watchdog.over(connection, self._write_timeout_s),
                 connection.transaction(),
             ):
@@ -179,7 +182,7 @@ class Database:
             StoreUnavailable: the database does not answer.
         """
         try:
-            with self._pool.connection() as connection, self._counted():
+            with self._free_connection(Deadline.after(_CONNECT_TIMEOUT_S)) as connection:
                 connection.row_factory = dict_row
                 taken = connection.execute("SELECT pg_try_advisory_lock(%s) AS taken", [lock])
                 row = taken.fetchone()

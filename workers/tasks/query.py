@@ -22,7 +22,7 @@ from workers.contracts import (
     SearchMessage,
 )
 from workers.deadline import Cut, Deadline
-from workers.errors import InternalError, PoimenError, QueueUnavailable
+from workers.errors import InternalError, PoimenError, QueueUnavailable, StoreUnavailable
 from workers.model import Encoding, Level, Outcome, ProjectName, Query, Status
 from workers.pipeline.answer import answer
 from workers.pipeline.merge import finalize
@@ -31,6 +31,7 @@ from workers.store.query_runs import Recorded
 log = structlog.get_logger(__name__)
 
 RECORD_PAUSE_S = 0.2
+STORE_PAUSE_S = 0.5
 
 
 @shared_task(name=SEARCH_PROJECT, bind=True, acks_late=True)
@@ -54,6 +55,10 @@ def search_project(task: Any, message: SearchMessage) -> None:
     def search(project: ProjectName, until: Deadline) -> bool:
         started_at = clock.now()
         found = _search(query, project, until, deadline)
+        # A job that has the time waits for a database that is away, without which it cannot end.
+        while message["is_job"] and found.reason == StoreUnavailable.code and not until.passed():
+            time.sleep(min(STORE_PAUSE_S, until.remaining()))
+            found = _search(query, project, until, deadline)
         if found.status is Status.TIMED_OUT and until is not deadline and not deadline.passed():
             return False  # it gets the rest of the time once the others have had theirs
         outcome = replace(
