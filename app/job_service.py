@@ -4,20 +4,18 @@ import hashlib
 import json
 import re
 import time
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal
 from uuid import UUID, uuid4
 
 import structlog
 
-from app.parameters import JobListParameters, JobParameters
+from app.paging import cursor_after, read_cursor
+from app.parameters import JobListParameters, JobParameters, check_idempotency_key
 from app.reach import resolve
 from workers.deadline import Clock, Deadline
 from workers.errors import (
-    InvalidParameters,
     JobExpired,
     JobNotFound,
     PoimenError,
@@ -34,7 +32,6 @@ _LOOK_S = 0.25  # between two looks while Redis does not answer
 _HITS_S = 0.25  # between two merges shown to one who watches
 STREAM_S = 60.0
 HEARTBEAT_S = 15.0
-_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -99,10 +96,7 @@ class JobService:
             QueueUnavailable: Redis does not answer; nothing was accepted.
             IdempotencyConflict, IdempotencyInProgress, TooManyJobs, Overloaded: not accepted.
         """
-        if idempotency_key is not None and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
-            raise InvalidParameters.of(
-                "Idempotency-Key", "is not 1 to 255 visible ASCII characters"
-            )
+        check_idempotency_key(idempotency_key)
         self._states.waiting()  # nothing is accepted that nobody could begin
         asked = parameters.model_dump(mode="json")
         found = resolve(self._projects, parameters, principal, Deadline.after(_READ_S))
@@ -214,7 +208,7 @@ class JobService:
         """One page, without results, and the cursor of the next one."""
         known = {None: None, "running": ["open"], "ended": list(_ENDED)}
         statuses = known.get(parameters.status, [str(parameters.status)])
-        before = None if parameters.cursor is None else _read_cursor(parameters.cursor)
+        before = None if parameters.cursor is None else read_cursor(parameters.cursor)
         jobs = self._store.list_jobs(principal.key_id, statuses, before, parameters.page + 1)
         page = jobs[: parameters.page]
         running = [job.id for job in page if not job.has_ended]
@@ -222,7 +216,11 @@ class JobService:
             paces = dict(zip(running, self._states.pace(running), strict=True))
         except QueueUnavailable:
             paces = {}
-        cursor = _cursor(page[-1]) if len(jobs) > len(page) else None
+        cursor = (
+            cursor_after(page[-1].submitted_at, UUID(page[-1].id))
+            if len(jobs) > len(page)
+            else None
+        )
         return [JobView(job, None, paces.get(job.id)) for job in page], cursor
 
     def _load(self, job_id: str, principal: Principal) -> Job:
@@ -292,16 +290,3 @@ def _expired() -> JobExpired:
 
 def _unknown() -> JobNotFound:
     return JobNotFound("No such job, or it is another key's; GET /memory/query/jobs lists yours.")
-
-
-def _cursor(last: Job) -> str:
-    return urlsafe_b64encode(f"{last.submitted_at.isoformat()} {last.id}".encode()).decode()
-
-
-def _read_cursor(cursor: str) -> tuple[datetime, str]:
-    try:
-        instant, job_id = urlsafe_b64decode(cursor.encode()).decode().split(" ")
-        at = datetime.fromisoformat(instant)
-        return at.astimezone(at.tzinfo or UTC), UUID(job_id).hex
-    except (ValueError, OverflowError) as error:
-        raise InvalidParameters.of("cursor", "is not a next_cursor of this list") from error

@@ -33,7 +33,8 @@ class Operation:
     body: type[BaseModel] | None = None
     headers: tuple[dict[str, Any], ...] = ()
     is_public: bool = False
-    streams: bool = False
+    takes: str | None = None  # the content type of a body that is no JSON object
+    streams: str | None = None  # the content type of an answer in pieces
     tags: tuple[str, ...] = field(default=("memory",))
 
 
@@ -118,7 +119,7 @@ OPERATIONS = (
         problems=(400, 401, 404, 410, 503, 504),
         path_parameters=("job_id",),
         headers=(_LAST_EVENT_ID,),
-        streams=True,
+        streams="text/event-stream",
     ),
     Operation(
         "get",
@@ -141,10 +142,38 @@ OPERATIONS = (
         "post",
         "/memory/ingest",
         "submitIngest",
-        "Submit nodes; they are stored before this answers, and searchable when the job ends",
+        "Submit nodes or files; they are kept before this answers, searchable when the job ends",
         {202: schemas.IngestAccepted},
-        problems=(400, 401, 403, 413, 415, 503),
+        problems=(400, 401, 403, 409, 413, 415, 422, 503),
         body=parameters.IngestParameters,
+        headers=(_IDEMPOTENCY_KEY,),
+    ),
+    Operation(
+        "get",
+        "/memory/ingest",
+        "listIngest",
+        "List your submissions",
+        {200: schemas.IngestList},
+        problems=(400, 401, 503, 504),
+        parameters=parameters.IngestListParameters,
+    ),
+    Operation(
+        "delete",
+        "/memory/ingest/{job_id}",
+        "cancelIngest",
+        "End a submission that has not ended",
+        {200: schemas.IngestStatus},
+        problems=(400, 401, 403, 404, 503, 504),
+        path_parameters=("job_id",),
+    ),
+    Operation(
+        "post",
+        "/memory/ingest/{job_id}/retry",
+        "retryIngest",
+        "Try again what failed of a submission",
+        {202: schemas.IngestStatus},
+        problems=(400, 401, 403, 404, 409, 503, 504),
+        path_parameters=("job_id",),
     ),
     Operation(
         "get",
@@ -154,6 +183,74 @@ OPERATIONS = (
         {200: schemas.IngestStatus},
         problems=(400, 401, 404, 503),
         path_parameters=("job_id",),
+    ),
+    Operation(
+        "delete",
+        "/memory/projects/{project}",
+        "forgetProject",
+        "Forget a project with everything in it",
+        {200: schemas.Forgotten},
+        problems=(400, 401, 403, 404, 503, 504),
+        path_parameters=("project",),
+    ),
+    Operation(
+        "get",
+        "/memory/projects/{project}/sources",
+        "listSources",
+        "List the sessions and documents of a project",
+        {200: schemas.SourceList},
+        problems=(400, 401, 404, 503, 504),
+        parameters=parameters.SourceListParameters,
+        path_parameters=("project",),
+    ),
+    Operation(
+        "delete",
+        "/memory/projects/{project}/sources",
+        "forgetSource",
+        "Forget what a session or document brought",
+        {200: schemas.Forgotten},
+        problems=(400, 401, 403, 404, 503, 504),
+        parameters=parameters.ForgetSourceParameters,
+        path_parameters=("project",),
+    ),
+    Operation(
+        "get",
+        "/memory/projects/{project}/export",
+        "exportProject",
+        "A project as JSON lines",
+        {200: None},
+        problems=(400, 401, 404, 503, 504),
+        path_parameters=("project",),
+        streams="application/x-ndjson",
+    ),
+    Operation(
+        "post",
+        "/memory/projects/{project}/import",
+        "importProject",
+        "Take in the lines of an export",
+        {202: schemas.IngestAccepted},
+        problems=(400, 401, 403, 409, 413, 422, 503),
+        path_parameters=("project",),
+        headers=(_IDEMPOTENCY_KEY,),
+        takes="application/x-ndjson",
+    ),
+    Operation(
+        "get",
+        "/memory/nodes/{project}/{sha256}",
+        "showNode",
+        "One node whole",
+        {200: schemas.NodeRecord},
+        problems=(400, 401, 404, 503, 504),
+        path_parameters=("project", "sha256"),
+    ),
+    Operation(
+        "delete",
+        "/memory/nodes/{project}/{sha256}",
+        "forgetNode",
+        "Forget a node, and the notes that rested on it alone",
+        {200: schemas.Forgotten},
+        problems=(400, 401, 403, 404, 503, 504),
+        path_parameters=("project", "sha256"),
     ),
     Operation(
         "get",
@@ -245,6 +342,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         said["parameters"] = parameters
     if operation.body:
         said["requestBody"] = {"required": True, "content": _content(operation.body)}
+    if operation.takes:
+        said["requestBody"] = {"required": True, "content": _text(operation.takes)}
     said["responses"] = {
         str(status): _response(operation, status, model)
         for status, model in operation.responses.items()
@@ -263,9 +362,13 @@ def _response(operation: Operation, status: int, model: type[BaseModel] | None) 
     if status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
         return {"description": HTTPStatus(status).phrase}
     if operation.streams:
-        return {"description": "", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+        return {"description": "", "content": _text(operation.streams)}
     untold = {"application/json": {"schema": {"type": "object"}}}
     return {"description": "", "content": _content(model) if model else untold}
+
+
+def _text(kind: str) -> dict[str, Any]:
+    return {kind: {"schema": {"type": "string"}}}
 
 
 def _content(model: type[BaseModel], kind: str = "application/json") -> dict[str, Any]:

@@ -5,6 +5,7 @@ The OpenAPI document is generated from these same classes.
 
 import difflib
 import re
+from base64 import b64decode
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
@@ -270,19 +271,125 @@ class ProjectParameters(BaseModel):
     )
 
 
+class SourceListParameters(BaseModel):
+    """What `GET /memory/projects/{project}/sources` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    after: Annotated[str, Field(max_length=1000), AfterValidator(_no_nul)] = Field(
+        "", description="`next_after` of the page before"
+    )
+
+
+class ForgetSourceParameters(BaseModel):
+    """What `DELETE /memory/projects/{project}/sources` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_no_nul)] = Field(
+        description="the source's name, as the list and every hit tell it"
+    )
+
+
+FileFormat = Literal["auto", "claude_code", "codex", "pi", "markdown", "text"]
+
+
+class FileBody(BaseModel):
+    """One file of a submission: its name, and its content as text or as base64."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_no_nul)] = Field(
+        description="its path, by which a later version of it is known"
+    )
+    text: str | None = None
+    base64: str | None = None
+
+    def content(self) -> bytes:
+        """
+        Raises:
+            InvalidParameters: it is not base64, or there is none, or two.
+        """
+        if (self.text is None) == (self.base64 is None):
+            raise InvalidParameters.of("files", f"{self.name!r} needs either text or base64")
+        if self.text is not None:
+            # Half of a pair is what a parser replaces and notes, not what ends a submission.
+            return self.text.encode("utf-8", "surrogatepass")
+        try:
+            return b64decode(self.base64 or "", validate=True)
+        except ValueError as error:
+            raise InvalidParameters.of("files", f"{self.name!r} is not base64") from error
+
+
 class IngestParameters(BaseModel):
     """What `POST /memory/ingest` takes. Nodes are checked one by one while the job runs."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    project: Annotated[str, Field(pattern=PROJECT_NAME)] | None = None
-    format: Literal["nodes"]
-    nodes: list[Any] = Field(
-        min_length=1,
-        description="each is checked by itself while the job runs; one that is none is refused"
-        " there, by its place, and does not keep the others out",
+    project: Annotated[str, Field(pattern=PROJECT_NAME)] | None = Field(
+        None, description="where it is stored; a session without it goes by its folder"
+    )
+    format: Literal["nodes", "auto", "claude_code", "codex", "pi", "markdown", "text"] = Field(
+        description="nodes, or what the files are; auto: each by its content"
+    )
+    nodes: Annotated[list[Any], Field(min_length=1)] | None = Field(
+        None,
+        description="with format nodes: each is checked by itself while the job runs; one that is"
+        " none is refused there, by its place, and does not keep the others out",
         json_schema_extra={"items": {"$ref": "#/components/schemas/NodeBody"}},
     )
+    files: Annotated[list[FileBody], Field(min_length=1, max_length=1000)] | None = Field(
+        None, description="with any other format"
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        wanted, other = ("nodes", "files") if self.format == "nodes" else ("files", "nodes")
+        if getattr(self, wanted) is None:
+            raise InvalidParameters.of(wanted, f"is required with format {self.format}")
+        if getattr(self, other) is not None:
+            raise InvalidParameters.of(other, f"cannot be given with format {self.format}")
+        return self
+
+
+class UploadParameters(BaseModel):
+    """The fields of a multipart submission, beside its files."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    project: Annotated[str, Field(pattern=PROJECT_NAME)] | None = None
+    format: FileFormat = "auto"
+
+
+IngestFilter = Literal["open", "completed", "partial", "failed", "cancelled"]
+
+
+class IngestListParameters(BaseModel):
+    """What `GET /memory/ingest` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Integer = Field(20, description="jobs of one page, cut to 1..100")
+    status: IngestFilter | None = Field(None, description="only these; open: queued or running")
+    cursor: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="`next_cursor` of the page before"
+    )
+
+    @property
+    def page(self) -> int:
+        return min(100, max(1, self.limit))
+
+
+_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+def check_idempotency_key(key: str | None) -> None:
+    """
+    Raises:
+        InvalidParameters: there is one, and it cannot be used.
+    """
+    if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
+        raise InvalidParameters.of("Idempotency-Key", "is not 1 to 255 visible ASCII characters")
 
 
 def check_submission(nodes: list[Any], most: int) -> None:

@@ -1,8 +1,8 @@
-"""Which projects a question is for."""
+"""Which projects a question is for, and which may be written to."""
 
 from app.parameters import Question
 from workers.deadline import Deadline
-from workers.errors import ProjectNotFound
+from workers.errors import NotPermitted, ProjectNotFound
 from workers.model import Principal, ProjectName
 from workers.ports import Projects
 
@@ -22,3 +22,10 @@ def resolve(
         if project not in found:
             raise ProjectNotFound(project, name)
     return found
+
+
+def check_writer(principal: Principal, project: ProjectName | None) -> None:
+    if not principal.can_write:
+        raise NotPermitted("This key may only read; `mem keys create` makes one that may write.")
+    if project is not None and not principal.may_reach(project):
+        raise NotPermitted(f"This key may not write to project {project!r}.")

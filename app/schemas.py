@@ -345,6 +345,55 @@ class Problem(BaseModel):
     errors: list[dict[str, str]] = Field(default=[], description="parameter and reason")
 
 
+class NodeRecord(BaseModel):
+    """A node as it is stored."""
+
+    project: str
+    sha256: str
+    level: Level
+    kind: Kind
+    source: str
+    text: str
+    position: int | None
+    title: str | None
+    breadcrumb: list[str]
+    span: dict[str, Any] | None = Field(description="where it stands in its file: lines or bytes")
+    standing_id: str | None
+    occurred_at: Instant | None
+    tags: list[str]
+    metadata: dict[str, Any]
+    created_at: Instant
+    updated_at: Instant
+    stale_since: Instant | None = Field(
+        description="since when something it rests on has been changed or forgotten"
+    )
+    parents: list[str] = Field(description="sha256 of what it was made from, in order")
+    children: list[str] = Field(description="sha256 of what was made from it, 1,000 at most")
+
+
+class SourceRecord(BaseModel):
+    source: str
+    format: str
+    title: str | None
+    names: list[str] = Field(description="the files it was read from")
+    session: str | None
+    parent: str | None = Field(description="the session it was forked from, or works for")
+    cwd: str | None
+    started_at: Instant | None
+    created_at: Instant
+    updated_at: Instant
+    nodes: int
+
+
+class SourceList(BaseModel):
+    sources: list[SourceRecord]
+    next_after: str | None
+
+
+class Forgotten(BaseModel):
+    nodes: int = Field(description="nodes that were removed, notes that rested on them included")
+
+
 JobStatus = Literal["queued", "running", "completed", "partial", "failed", "cancelled"]
 
 
@@ -481,6 +530,12 @@ class ProjectList(BaseModel):
 class IngestAccepted(BaseModel):
     id: str
     status: str
+    duplicate: bool = Field(description="this is an earlier job, for the same content")
+
+
+class IngestSource(BaseModel):
+    project: str
+    source: str
 
 
 class SkippedLine(BaseModel):
@@ -490,12 +545,21 @@ class SkippedLine(BaseModel):
 
 class IngestFile(BaseModel):
     name: str
-    received: int
-    stored: int
-    updated: int
-    unchanged: int
-    skipped: list[SkippedLine] = Field(description="the first 1,000")
-    skipped_count: int
+    status: Literal["queued", "completed", "partial", "failed"] = "completed"
+    reason: str | None = Field(None, description="why it failed")
+    format: str | None = None
+    received: int = Field(0, description="nodes it holds")
+    stored: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    removed: int = Field(0, description="nodes that an earlier version of it had brought")
+    skipped: list[SkippedLine] = Field([], description="the first 1,000")
+    skipped_count: int = 0
+    ignored: dict[str, int] = Field({}, description="what holds no memory, by kind")
+    redacted: dict[str, int] = Field({}, description="secrets that were masked, by kind")
+    notes: list[str] = Field([], description="what was read otherwise than it was written")
+    has_open_end: bool = Field(False, description="its last line is still being written")
+    sources: list[IngestSource] = []
 
 
 class IngestError(BaseModel):
@@ -511,6 +575,7 @@ class IngestStatus(BaseModel):
     attempts: int
     error: IngestError | None
     progress: Progress
+    stage: str | None = Field(description="what is being done")
     files: list[IngestFile]
     created_at: Instant
     started_at: Instant | None
@@ -522,7 +587,7 @@ class IngestStatus(BaseModel):
         error = None
         if row["error_code"]:
             error = IngestError(code=row["error_code"], message=row["error_message"])
-        same = ("project", "format", "status", "attempts", "files")
+        same = ("project", "format", "status", "attempts", "stage", "files")
         instants = ("created_at", "started_at", "heartbeat_at", "finished_at")
         return cls(
             id=str(row["id"]),
@@ -530,6 +595,11 @@ class IngestStatus(BaseModel):
             progress=Progress(done=row["progress_done"], total=row["progress_total"]),
             **{name: row[name] for name in (*same, *instants)},
         )
+
+
+class IngestList(BaseModel):
+    jobs: list[IngestStatus] = Field(description="newest first")
+    next_cursor: str | None
 
 
 class DependencyState(BaseModel):

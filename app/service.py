@@ -2,23 +2,20 @@
 
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import structlog
 
-from app.parameters import IngestParameters, ProjectParameters, QueryParameters
-from app.reach import resolve
+from app.parameters import ProjectParameters, QueryParameters
+from app.reach import check_writer, resolve
 from app.schemas import Federation
-from workers.contracts import NodesPayload
 from workers.deadline import Deadline, merge_reserve
 from workers.errors import (
-    IngestNotFound,
-    NotPermitted,
     Overloaded,
     QueueUnavailable,
 )
-from workers.model import Answer, Principal, ProjectName, Sending
-from workers.ports import IngestJobs, Projects, QueryStates, Searches
+from workers.model import Answer, Principal, Sending
+from workers.ports import Projects, QueryStates, Searches
 from workers.verdict import verdict
 
 log = structlog.get_logger(__name__)
@@ -32,20 +29,16 @@ class Service:
     def __init__(
         self,
         projects: Projects,
-        jobs: IngestJobs,
         states: QueryStates,
         finalize: Callable[[str, str], Answer | None],
         searches: Searches,
-        send_ingest: Callable[[str], None],
         expected_wait_s: Callable[[int], float],
     ) -> None:
         """expected_wait_s: of a task behind so many others, as the workers have been lately."""
         self._projects = projects
-        self._jobs = jobs
         self._states = states
         self._finalize = finalize
         self._searches = searches
-        self._send_ingest = send_ingest
         self._expected_wait_s = expected_wait_s
 
     def ask(self, parameters: QueryParameters, principal: Principal, began_at: float) -> Answer:
@@ -94,41 +87,10 @@ class Service:
 
     def save_project(self, parameters: ProjectParameters, principal: Principal) -> dict[str, Any]:
         """Create a project, or add a title and roots to it."""
-        _check_writer(principal, parameters.project)
+        check_writer(principal, parameters.project)
         self._projects.save_project(parameters.project, parameters.title, parameters.roots)
         deadline = Deadline.after(_READ_S)
         return self._projects.list_projects(principal, deadline, parameters.project)[0]
-
-    def submit_ingest(self, parameters: IngestParameters, principal: Principal) -> UUID:
-        """Accept nodes. On return they are in PostgreSQL, whatever becomes of the queue."""
-        _check_writer(principal, parameters.project)
-        payload: NodesPayload = {
-            "format": parameters.format,
-            "project": parameters.project,
-            "projects": None if principal.projects is None else sorted(principal.projects),
-            "nodes": parameters.nodes,
-        }
-        job_id = uuid4()
-        self._jobs.save_job(job_id, principal, payload, len(parameters.nodes))
-        try:
-            self._send_ingest(str(job_id))
-        except QueueUnavailable:
-            # Accepted all the same: upkeep sends it once the queue is back.
-            log.warning("ingest_dispatch_delayed", job=str(job_id))
-        return job_id
-
-    def load_ingest(self, job_id: str, principal: Principal) -> dict[str, Any]:
-        """
-        Raises:
-            IngestNotFound: no such job, or someone else's.
-        """
-        try:
-            parsed = UUID(job_id)
-        except ValueError as error:
-            raise IngestNotFound(
-                "An ingest job's id is what POST /memory/ingest returned."
-            ) from error
-        return self._jobs.load_job(parsed, principal)
 
 
 def check_queue(wait_s: float, left_s: float) -> None:
@@ -143,10 +105,3 @@ def check_queue(wait_s: float, left_s: float) -> None:
             " again later, with a larger timeout_seconds, or submit it as a job.",
             retry_after_s=min(30.0, max(1.0, wait_s - left_s)),
         )
-
-
-def _check_writer(principal: Principal, project: ProjectName | None) -> None:
-    if not principal.can_write:
-        raise NotPermitted("This key may only read; `mem keys create` makes one that may write.")
-    if project is not None and not principal.may_reach(project):
-        raise NotPermitted(f"This key may not write to project {project!r}.")

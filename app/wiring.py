@@ -16,8 +16,10 @@ from celery import Celery
 from redis import Redis
 
 from app.admission import Seats, Tempo
+from app.ingest_service import IngestService
 from app.job_service import JobService
 from app.readiness import BACKLOG_PATIENCE_S, State, backlog_state, sweep_state, upkeep_state
+from app.record_service import RecordService
 from app.service import Service
 from config.settings import Settings
 from workers.celery_app import make_celery
@@ -45,6 +47,7 @@ from workers.store.migrations import migrate
 from workers.store.projects import PostgresProjects
 from workers.store.query_jobs import PostgresQueryJobs
 from workers.store.query_runs import JobRuns, QueryRuns
+from workers.store.records import PostgresRecords
 from workers.store.redis import check_redis, check_writes, connect, reachable, wait_for
 
 if TYPE_CHECKING:
@@ -66,6 +69,8 @@ class FrontDoor:
 
     service: Service
     job_service: JobService
+    ingest_service: IngestService
+    record_service: RecordService
     keys: PostgresKeys
     database_url: str
     redis_url: str
@@ -95,11 +100,9 @@ def build_front_door(settings: Settings) -> FrontDoor:
     dispatcher = Dispatcher(make_celery(redis_url), settings.tasks_per_query)
     service = Service(
         projects=projects,
-        jobs=jobs,
         states=runs,
         finalize=partial(finalize, runs),
         searches=dispatcher,
-        send_ingest=dispatcher.ingest,
         expected_wait_s=Tempo(QUERY_QUEUE, partial(live_workers, redis_url)).wait_s,
     )
     limits = (settings.jobs_at_once, settings.jobs_open, settings.jobs_open_of_key)
@@ -109,6 +112,8 @@ def build_front_door(settings: Settings) -> FrontDoor:
     return FrontDoor(
         service=service,
         job_service=job_service,
+        ingest_service=IngestService(jobs, dispatcher.ingest),
+        record_service=RecordService(projects, PostgresRecords(database)),
         # An eighth is left for what takes no time.
         queries=Seats(max(1, threads // 2)),
         waits=Seats(max(1, threads // 4)),

@@ -146,6 +146,13 @@ class Settings(BaseSettings):
     ingest_stall_s: PositiveFloat = Field(
         600.0, description="seconds without progress after which an ingest process is ended"
     )
+    ingest_redact: bool = Field(
+        True, description="mask keys, tokens and passwords in transcripts and documents"
+    )
+    ingest_tools: Literal["none", "short", "all"] = Field(
+        "short", description="what is kept of tool calls and their output: short is the beginning"
+    )
+    ingest_thinking: bool = Field(False, description="keep what models thought before they spoke")
     ingest_max_mb: PositiveFloat = Field(64.0, description="largest accepted request body, in MB")
     ingest_max_nodes: PositiveInt = Field(100_000, description="most nodes of one submission")
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], UpperCase] = Field(

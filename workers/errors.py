@@ -54,6 +54,18 @@ class ProjectNotFound(PoimenError):
         self.errors = [{"parameter": parameter, "reason": f"{shown!r} is not known"}]
 
 
+class NodeNotFound(PoimenError):
+    """A node does not exist, or this principal may not know that it does."""
+
+    code, title = "node_not_found", "No such node"
+
+
+class SourceNotFound(PoimenError):
+    """A project has nothing that came from this source."""
+
+    code, title = "source_not_found", "No such source"
+
+
 class IngestNotFound(PoimenError):
     """An ingest job does not exist, or is someone else's."""
 
@@ -99,6 +111,12 @@ class Overloaded(PoimenError):
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class NothingToRetry(PoimenError):
+    """An ingest job has nothing that failed and could go better a second time."""
+
+    code, title = "nothing_to_retry", "Nothing to try again"
 
 
 class RouteNotFound(PoimenError):

@@ -43,6 +43,11 @@ class Encoder(Protocol):
 
     model: EmbeddingModel
     token_model: str | None  # names projection and weights; None: no token vectors
+    most_tokens: int  # that it reads of a text
+
+    def count_tokens(self, text: str) -> int:
+        """How many tokens of a text it reads, or an estimate that is rather too high."""
+        ...
 
     def encode_query(self, text: str, deadline: Deadline) -> Encoding:
         """Encode a question.
@@ -352,14 +357,62 @@ class Projects(Protocol):
     ) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class IngestSubmission:
+    """Memories as they are to be accepted: nodes in `payload`, or files."""
+
+    id: UUID
+    key_id: str
+    idempotency_key: str | None
+    fingerprint: bytes  # tells the same content from another one
+    project: ProjectName | None
+    format: str
+    scope: frozenset[ProjectName] | None  # projects the submitter may write to; None: all
+    payload: Mapping[str, Any] | None
+    files: Sequence[tuple[str, bytes]]  # name and content
+    total: int  # nodes, or files
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The job of a submission."""
+
+    id: UUID
+    is_duplicate: bool = False  # it is an earlier one, for the same content
+    is_replayed: bool = False  # and has the same idempotency key
+
+
 class IngestJobs(Protocol):
     """Accepted submissions."""
 
-    def save_job(
-        self, job_id: UUID, principal: Principal, payload: Mapping[str, Any], total: int
-    ) -> None: ...
+    def submit(self, submission: IngestSubmission) -> Accepted:
+        """Accept a submission, unless there is a job for the same already.
+
+        Raises:
+            IdempotencyConflict: its idempotency key was used for another one.
+            IdempotencyInProgress: the first one with its key is being accepted at this moment.
+        """
+        ...
 
     def load_job(self, job_id: UUID, principal: Principal) -> dict[str, Any]: ...
+
+    def list_jobs(
+        self,
+        principal: Principal,
+        statuses: Sequence[str] | None,
+        before: tuple[datetime, str] | None,
+        limit: int,
+    ) -> list[dict[str, Any]]:
+        """One page, newest first; `before` is when the last one seen was submitted, and its id."""
+        ...
+
+    def cancel(self, job_id: UUID, principal: Principal) -> bool:
+        """End a job that has not ended; whether there was one."""
+        ...
+
+    def retry_ended(self, job_id: UUID, principal: Principal) -> bool:
+        """Put a job that failed back into the queue; False if it has nothing to try again."""
+        ...
 
 
 class Keys(Protocol):

@@ -3,8 +3,9 @@
 Built in the process that uses it: neither connections nor model sessions survive a fork.
 """
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +27,8 @@ from workers.engines.build import (
 )
 from workers.engines.query_cache import CachedEncoder
 from workers.errors import QueueUnavailable, StoreUnavailable
+from workers.ingest.drafts import Mask, ToolOutput
+from workers.ingest.redact import Redactor
 from workers.job_watch import JobWatch
 from workers.jobs import Jobs, Sweep
 from workers.model import ProjectName
@@ -72,6 +75,10 @@ class Ingest:
     database: Database
     jobs: PostgresIngestJobs
     model: int
+    mask: Mask
+    tool_output: ToolOutput
+    keeps_thinking: bool
+    most_bytes: int  # of a file once it is expanded
 
 
 @cache
@@ -255,6 +262,20 @@ def vector_indexes() -> VectorIndexes:
     return VectorIndexes(database(), number, model.dimension)
 
 
+def _mask() -> Mask:
+    if not settings().ingest_redact:
+        return lambda text: (text, {})
+    folder = settings().data_dir
+    # Where there is no embedded stack there is no folder of ours either.
+    redactor = Redactor(folder / "rules" if os.access(folder, os.W_OK) else None)
+
+    def mask(text: str) -> tuple[str, Mapping[str, int]]:
+        found = redactor.redact(text)
+        return found.text, found.counts
+
+    return mask
+
+
 @cache
 def ingest() -> Ingest:
     encoder = _encoder()
@@ -263,4 +284,8 @@ def ingest() -> Ingest:
         database=database(),
         jobs=jobs(),
         model=use_model(database(), encoder.model, encoder.token_model),
+        mask=_mask(),
+        tool_output=settings().ingest_tools,
+        keeps_thinking=settings().ingest_thinking,
+        most_bytes=int(settings().ingest_max_mb * 1_000_000),
     )

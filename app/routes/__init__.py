@@ -7,7 +7,9 @@ from flask.typing import ResponseReturnValue
 from pydantic import BaseModel
 
 from app.auth import authenticate
+from app.ingest_service import IngestService
 from app.job_service import JobService
+from app.record_service import RecordService
 from app.service import Service
 from app.wiring import FrontDoor
 from workers.model import Principal
@@ -23,6 +25,14 @@ def service() -> Service:
 
 def job_service() -> JobService:
     return front_door().job_service
+
+
+def ingest_service() -> IngestService:
+    return front_door().ingest_service
+
+
+def record_service() -> RecordService:
+    return front_door().record_service
 
 
 def principal() -> Principal:

@@ -9,6 +9,7 @@ from workers.engines.late_interaction import Compressor
 from workers.engines.minilm import MiniLM, Reading
 from workers.engines.projection import TOKEN_MODEL
 from workers.errors import EmbeddingServiceUnavailable
+from workers.ingest.chunks import estimated_tokens
 from workers.model import EmbeddingModel, Encoding, Refused, Vector
 
 
@@ -16,6 +17,7 @@ class EmbeddedEncoder:
     """The embedded model alone: one pass gives the vector and the token vectors."""
 
     model: EmbeddingModel = minilm.MODEL
+    most_tokens: int = minilm.MAX_TOKENS
 
     def __init__(self, model: MiniLM, compressor: Compressor | None) -> None:
         """compressor: None where no embedded reranker will read the token vectors."""
@@ -39,6 +41,10 @@ class EmbeddedEncoder:
         return Encoding(
             reading.vector, self._compressor.pack_query(reading.token_ids, reading.states)
         )
+
+    def count_tokens(self, text: str) -> int:
+        """Of a whole text, by the model's own tokenizer."""
+        return self._minilm.count_tokens(text)
 
     def warm_up(self) -> None:
         """Run the model once: its first pass is slower than the others."""
@@ -67,6 +73,7 @@ class HttpEncoder:
         """tokens: None where no embedded reranker will read them."""
         self.model: EmbeddingModel = embedder.model
         self.token_model = tokens.token_model if tokens else None
+        self.most_tokens = embedder.most_tokens
         self._embedder = embedder
         self._tokens = tokens
 
@@ -97,6 +104,10 @@ class HttpEncoder:
     def prepare_passages(self, texts: Sequence[str]) -> list[bytes | None]:
         """Only what the reranker wants prepared of stored texts; the server is not asked."""
         return self._tokens.prepare_passages(texts) if self._tokens else [None] * len(texts)
+
+    def count_tokens(self, text: str) -> int:
+        """An estimate that is rather too high: the server has the tokenizer."""
+        return estimated_tokens(text)
 
     def warm_up(self) -> None:
         """Run the embedded model, if there is one, and ask the server for a vector.

@@ -53,6 +53,7 @@ class HttpEmbedder:
         )
         self._batches = Batches(batch)
         self._has_fitted = False  # a vector had the right dimension
+        self.most_tokens = max_tokens
         self._most_bytes = BYTES_PER_TOKEN * max_tokens
         # Nomic's models are trained with these; without them questions miss their passages.
         has_prefixes = "nomic" in model.lower()

@@ -83,6 +83,13 @@ class MiniLM:
         # The file asks for 128 tokens, padded to 128. Set once: it is not safe while threads read.
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._tokenizer.no_padding()
+        self._counter = Tokenizer.from_str(vocabulary.decode())
+        self._counter.no_truncation()
+        self._counter.no_padding()
+
+    def count_tokens(self, text: str) -> int:
+        """Of a whole text, the two specials included."""
+        return len(self._counter.encode(well_formed(text)).ids)
 
     def token_id(self, token: str) -> int:
         """The id of a token of the vocabulary.

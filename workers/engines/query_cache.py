@@ -74,6 +74,7 @@ class CachedEncoder:
         """entries: most questions kept in this process. lifetime_s: of one in Redis."""
         self.model: EmbeddingModel = encoder.model
         self.token_model: str | None = encoder.token_model
+        self.most_tokens = encoder.most_tokens
         self._encoder = encoder
         self._redis = client
         self._entries = entries
@@ -89,6 +90,10 @@ class CachedEncoder:
     def encode_query(self, text: str, deadline: Deadline) -> Encoding:
         """The encoding of a question; see `encode_query_with_origin`."""
         return self.encode_query_with_origin(text, deadline)[0]
+
+    def count_tokens(self, text: str) -> int:
+        """As the engine counts."""
+        return self._encoder.count_tokens(text)
 
     def warm_up(self) -> None:
         """Warm the engine up; nothing of it is remembered."""

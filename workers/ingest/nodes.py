@@ -90,7 +90,7 @@ def _drafts(
             draft = _draft(line, body, _project_of(body, project, writable), seen, model)
             _check_label(draft, labels)
         except ValidationError as error:
-            refusals.append(Refusal(line, _reason(error)))
+            refusals.append(Refusal(line, reason_of(error)))
         except ValueError as error:
             refusals.append(Refusal(line, str(error)))
         else:
@@ -200,7 +200,8 @@ def _embedding(body: NodeBody, model: EmbeddingModel) -> tuple[float, ...] | Non
     return tuple(number / norm for number in body.embedding)
 
 
-def _reason(error: ValidationError) -> str:
+def reason_of(error: ValidationError) -> str:
+    """What is wrong with a node, in words that quote nothing of it."""
     said = []
     for detail in error.errors(include_url=False, include_input=False):
         where = ".".join(str(part) for part in detail["loc"])

@@ -10,18 +10,21 @@ from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
+from psycopg import Connection, errors
 from psycopg.types.json import Jsonb
 
 from workers.contracts import NodesPayload
 from workers.deadline import Deadline
-from workers.errors import IngestNotFound
-from workers.model import Principal
+from workers.errors import IdempotencyConflict, IdempotencyInProgress, IngestNotFound
+from workers.model import Principal, ProjectName
+from workers.ports import Accepted, IngestSubmission
 from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
 
 QUERIES = load_queries("ingest_jobs.sql")
 
 SILENT_S = 60.0  # a running job without a heartbeat for this long has lost its worker
+_READ_S = 5.0
 WAITED_S = 5.0  # a due job that nobody began for this long has lost its message
 
 
@@ -31,7 +34,11 @@ class Claim:
 
     id: UUID
     attempt: int
-    payload: bytes
+    key_id: str
+    project: ProjectName | None
+    format: str
+    scope: frozenset[ProjectName] | None  # projects the submitter may write to; None: all
+    payload: bytes | None  # None: it has files
 
     def read(self) -> NodesPayload:
         """What was submitted.
@@ -40,9 +47,18 @@ class Claim:
             UnreadablePayload: it is damaged, or nested deeper than can be read.
         """
         try:
-            return cast(NodesPayload, json.loads(zlib.decompress(self.payload)))
+            return cast(NodesPayload, json.loads(zlib.decompress(self.payload or b"")))
         except (zlib.error, ValueError, RecursionError) as error:
             raise UnreadablePayload(type(error).__name__) from error
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedFile:
+    """One file of a job, as it was sent."""
+
+    number: int
+    name: str
+    data: bytes
 
 
 class UnreadablePayload(Exception):
@@ -63,30 +79,117 @@ class PostgresIngestJobs:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def save_job(
-        self, job_id: UUID, principal: Principal, payload: Mapping[str, Any], total: int
-    ) -> None:
+    def submit(self, submission: IngestSubmission) -> Accepted:
+        """Accept a submission, unless there is a job for the same already.
+
+        Raises:
+            IdempotencyConflict: its idempotency key was used for another one.
+            IdempotencyInProgress: the first one with its key is being accepted at this moment.
+        """
+        payload = submission.payload
         arguments = {
-            "id": job_id,
-            "key_id": principal.key_id,
-            "project": payload["project"],
-            "format": payload["format"],
-            "payload": zlib.compress(json.dumps(payload).encode(), level=1),
-            "total": total,
+            "id": submission.id,
+            "key_id": submission.key_id,
+            "project": submission.project,
+            "format": submission.format,
+            "payload": None if payload is None else _packed(json.dumps(payload).encode()),
+            "total": submission.total,
+            "scope": None if submission.scope is None else sorted(submission.scope),
+            "idempotency_key": submission.idempotency_key,
+            "fingerprint": submission.fingerprint,
         }
-        self._execute("save_job", arguments)
+        with self._database.transaction() as connection:
+            connection.execute(QUERIES["bound_wait"].encode())
+
+            def row_of(name: str) -> dict[str, Any] | None:
+                return connection.execute(QUERIES[name].encode(), arguments).fetchone()
+
+            first = row_of("first_with_key") if submission.idempotency_key else None
+            if first is None:
+                same = row_of("first_with_content")
+                if same is not None and submission.idempotency_key is None:
+                    return Accepted(same["id"], is_duplicate=True)
+                try:
+                    if row_of("save_job"):
+                        _save_files(connection, submission)
+                        return Accepted(submission.id)
+                except errors.LockNotAvailable as error:
+                    raise _in_progress() from error
+                first = row_of("first_with_key")
+        if first is None:  # it was forgotten between two statements
+            raise _in_progress()
+        if bytes(first["fingerprint"]) != submission.fingerprint:
+            raise IdempotencyConflict("Use another Idempotency-Key for another submission.")
+        return Accepted(first["id"], is_duplicate=True, is_replayed=True)
 
     def load_job(self, job_id: UUID, principal: Principal) -> dict[str, Any]:
         """
         Raises:
             IngestNotFound: no such job, or another key's that this one may not see.
         """
-        sees_all = principal.can_write and principal.projects is None
-        arguments = {"id": job_id, "key_id": principal.key_id, "sees_all": sees_all}
-        row = self._execute("find_job", arguments)
+        row = self._execute("find_job", {"id": job_id, **_seeing(principal)})
         if row is None:
             raise IngestNotFound(f"No ingest job {job_id}, or it is another key's.")
-        return row
+        return row | {"files": row["files"] or self._reports(job_id)}
+
+    def list_jobs(
+        self,
+        principal: Principal,
+        statuses: Sequence[str] | None,
+        before: tuple[datetime, str] | None,
+        limit: int,
+    ) -> list[dict[str, Any]]:
+        """One page, newest first; `before` is when the last one seen was submitted, and its id."""
+        arguments = {
+            **_seeing(principal),
+            "status": None if statuses is None else list(statuses),
+            "before_at": before[0] if before else None,
+            "before_id": UUID(before[1]) if before else None,
+            "limit": limit,
+        }
+        statement = Statement(QUERIES["list_jobs"], arguments)
+        (rows,) = self._database.read([statement], Deadline.after(_READ_S))
+        return rows
+
+    def cancel(self, job_id: UUID, principal: Principal) -> bool:
+        """End a job that has not ended; whether there was one."""
+        return self._execute("cancel_job", {"id": job_id, **_seeing(principal)}) is not None
+
+    def retry_ended(self, job_id: UUID, principal: Principal) -> bool:
+        """Put a job that failed back into the queue; False if it has nothing to try again."""
+        arguments = {"id": job_id, **_seeing(principal)}
+        with self._database.transaction() as connection:
+            found = connection.execute(QUERIES["retry_ended_job"].encode(), arguments).fetchone()
+            if found is not None:
+                connection.execute(QUERIES["reopen_files"].encode(), arguments)
+        return found is not None
+
+    def next_file(self, claim: Claim) -> SubmittedFile | None:
+        """A file of the job that has not ended; None once all have."""
+        row = self._execute("next_file", {"id": claim.id})
+        if row is None:
+            return None
+        return SubmittedFile(row["number"], row["name"], zlib.decompress(row["data"] or b""))
+
+    def count_files(self, claim: Claim) -> tuple[int, int]:
+        """The job's files that have ended, and all of them."""
+        row = self._execute("count_files", {"id": claim.id})
+        return (row["done"], row["total"]) if row else (0, 0)
+
+    def statuses(self, claim: Claim) -> set[str]:
+        """How the job's files have ended."""
+        return {report["status"] for report in self._reports(claim.id)}
+
+    def finish_file(
+        self, claim: Claim, number: int, report: Mapping[str, Any], *, keeps_data: bool
+    ) -> None:
+        arguments = {"id": claim.id, "number": number, "report": Jsonb(report)}
+        self._execute("finish_file", arguments | {"keeps_data": keeps_data})
+
+    def _reports(self, job_id: UUID) -> list[dict[str, Any]]:
+        statement = Statement(QUERIES["files_of"], {"id": job_id})
+        (rows,) = self._database.read([statement], Deadline.after(_READ_S))
+        return [row["report"] or {"name": row["name"], "status": "queued"} for row in rows]
 
     def claim(self, job_id: UUID, attempts: int) -> Claim | None:
         """Take a job; None if it is not to be had. One that had all its attempts is failed here."""
@@ -101,11 +204,22 @@ class PostgresIngestJobs:
         with self._database.transaction() as connection:
             connection.execute(QUERIES["give_up_job"].encode(), arguments)
             row = connection.execute(QUERIES["claim_job"].encode(), arguments).fetchone()
-        return Claim(row["id"], row["attempts"], row["payload"]) if row else None
+        if row is None:
+            return None
+        return Claim(
+            id=row["id"],
+            attempt=row["attempts"],
+            key_id=row["key_id"],
+            project=row["project"],
+            format=row["format"],
+            scope=None if row["scope"] is None else frozenset(row["scope"]),
+            payload=row["payload"],
+        )
 
-    def beat(self, claim: Claim, done: int, total: int) -> bool:
+    def beat(self, claim: Claim, done: int, total: int, stage: str | None = None) -> bool:
         """Whether the job is still this claim's to work on."""
         arguments = {"id": claim.id, "attempt": claim.attempt, "done": done, "total": total}
+        arguments |= {"stage": stage}
         return self._execute("beat_job", arguments) is not None
 
     def finish(
@@ -115,10 +229,13 @@ class PostgresIngestJobs:
         files: list[dict[str, Any]],
         done: int = 0,
         error: tuple[str, str] | None = None,
+        keeps_payload: bool = False,
     ) -> None:
+        """End a job. keeps_payload: it may be worth another try."""
         arguments = {
             "id": claim.id,
             "attempt": claim.attempt,
+            "keeps_payload": keeps_payload,
             "status": status,
             "files": Jsonb(files),
             "done": done,
@@ -170,3 +287,31 @@ class PostgresIngestJobs:
         with self._database.transaction() as connection:
             cursor = connection.execute(QUERIES[name].encode(), arguments)
             return cursor.fetchone() if cursor.description else None
+
+
+def _save_files(connection: Connection[dict[str, Any]], submission: IngestSubmission) -> None:
+    rows = [
+        {
+            "id": submission.id,
+            "number": number,
+            "name": name,
+            "size": len(data),
+            "data": _packed(data),
+        }
+        for number, (name, data) in enumerate(submission.files, start=1)
+    ]
+    if rows:
+        connection.cursor().executemany(QUERIES["save_file"].encode(), rows)
+
+
+def _packed(data: bytes) -> bytes:
+    return zlib.compress(data, level=1)
+
+
+def _seeing(principal: Principal) -> dict[str, Any]:
+    sees_all = principal.can_write and principal.projects is None
+    return {"key_id": principal.key_id, "sees_all": sees_all}
+
+
+def _in_progress() -> IdempotencyInProgress:
+    return IdempotencyInProgress("Send it again in a second, with the same key.")

@@ -1,7 +1,7 @@
 """Submitted queries in PostgreSQL: accepted before the 202, and ended once."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ from workers.errors import (
     Overloaded,
     TooManyJobs,
 )
-from workers.model import Answer, Job
+from workers.model import Answer, Job, Parent
 from workers.ports import Submission
 from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
@@ -159,6 +159,7 @@ class PostgresQueryJobs:
             "id": UUID(job_id),
             "status": status,
             "answer": zlib.compress(dump_answer(answer), level=1) if answer else None,
+            "nodes": _nodes_in(answer) if answer else [],
             "done": done,
             "error": error,
         }
@@ -192,6 +193,19 @@ class PostgresQueryJobs:
         with self._database.transaction() as connection:
             cursor = connection.execute(QUERIES[name].encode(), arguments)
             return cursor.fetchone() if cursor.description else None
+
+
+def _nodes_in(answer: Answer) -> list[str]:
+    """The sha256 of every node that an answer shows, so that it can be forgotten with them."""
+
+    def below(parents: Sequence[Parent]) -> Iterator[str]:
+        for parent in parents:
+            yield parent.sha256
+            yield from below(parent.parents)
+
+    shown = {sha for hit in answer.hits for sha in (hit.sha256, *below(hit.parents))}
+    explained = {each.sha256 for outcome in answer.outcomes for each in outcome.explained}
+    return sorted(shown | explained)
 
 
 def _in_progress() -> IdempotencyInProgress:

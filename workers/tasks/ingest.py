@@ -17,6 +17,7 @@ from workers.model import Encoding, Level, Node, NodeKey, ProjectName, Refused, 
 from workers.pulse import pulse
 from workers.store.ingest_jobs import Claim, UnreadablePayload
 from workers.store.nodes import PostgresNodes
+from workers.tasks.files import take_file
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +64,10 @@ def ingest_nodes(job_id: str) -> None:
     if claim is None:
         return
     try:
-        _ingest(wiring.ingest(), claim, claim.read())
+        if claim.payload is None:
+            _take_files(wiring.ingest(), claim)
+        else:
+            _ingest(wiring.ingest(), claim, claim.read())
     except ClaimLost:
         log.info("ingest_claim_lost", job=job_id)
     except UnreadablePayload as error:  # nor will it be readable later
@@ -85,10 +89,32 @@ def ingest_nodes(job_id: str) -> None:
 
 def _put_back(attempts: int, claim: Claim, code: str, message: str, asked_s: float = 0.0) -> None:
     if claim.attempt >= attempts:
-        wiring.jobs().finish(claim, "failed", [], error=(code, message))
+        wiring.jobs().finish(claim, "failed", [], error=(code, message), keeps_payload=True)
     else:
         delay_s = max(min(300.0, 2.0**claim.attempt), min(LONGEST_DELAY_S, asked_s))
         wiring.jobs().retry(claim, delay_s, (code, message))
+
+
+def _take_files(work: wiring.Ingest, claim: Claim) -> None:
+    """Take one file after the other; those that ended in an earlier attempt are not read again."""
+    jobs = work.jobs
+    while (file := jobs.next_file(claim)) is not None:
+        done, total = jobs.count_files(claim)
+
+        def beat(stage: str, done: int = done, total: int = total) -> None:
+            pulse.beat()
+            if not jobs.beat(claim, done, total, stage):
+                raise ClaimLost
+
+        report = take_file(work, claim, file, beat)
+        log.info("file_taken", job=str(claim.id), status=report.status, format=report.format)
+        jobs.finish_file(claim, file.number, report.as_json(), keeps_data=False)
+    statuses = jobs.statuses(claim)
+    status = "completed" if statuses == {"completed"} else "partial"
+    error = None
+    if statuses == {"failed"}:
+        status, error = "failed", ("all_refused", "no file could be stored; see their reasons")
+    jobs.finish(claim, status, [], done=jobs.count_files(claim)[1], error=error)
 
 
 def _ingest(work: wiring.Ingest, claim: Claim, payload: NodesPayload) -> None:

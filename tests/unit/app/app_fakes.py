@@ -10,7 +10,9 @@ from flask.testing import FlaskClient
 
 from app.admission import Seats
 from app.factory import create_app
+from app.ingest_service import IngestService
 from app.job_service import JobService
+from app.record_service import RecordService
 from app.service import Service
 from app.wiring import FrontDoor
 from tests.unit.core.job_fakes import World
@@ -29,6 +31,7 @@ from workers.model import (
     Silence,
 )
 from workers.pipeline.merge import finalize
+from workers.ports import Accepted, IngestSubmission
 from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.keys import PostgresKeys
 
@@ -76,10 +79,24 @@ class FakeProjects:
 class FakeJobs:
     saved: dict[UUID, Mapping[str, Any]] = field(default_factory=dict)
 
-    def save_job(
-        self, job_id: UUID, principal: Principal, payload: Mapping[str, Any], total: int
-    ) -> None:
-        self.saved[job_id] = payload
+    def submit(self, submission: IngestSubmission) -> Accepted:
+        self.saved[submission.id] = submission.payload or {"files": submission.files}
+        return Accepted(submission.id)
+
+    def list_jobs(
+        self,
+        principal: Principal,
+        statuses: Sequence[str] | None,
+        before: tuple[datetime, str] | None,
+        limit: int,
+    ) -> list[dict[str, Any]]:
+        return [self.load_job(job_id, principal) for job_id in self.saved][:limit]
+
+    def cancel(self, job_id: UUID, principal: Principal) -> bool:
+        return job_id in self.saved
+
+    def retry_ended(self, job_id: UUID, principal: Principal) -> bool:
+        return False
 
     def load_job(self, job_id: UUID, principal: Principal) -> dict[str, Any]:
         if job_id not in self.saved:
@@ -95,6 +112,7 @@ class FakeJobs:
             "progress_done": 0,
             "progress_total": 1,
             "files": [],
+            "stage": None,
             "created_at": CREATED,
             "started_at": None,
             "heartbeat_at": None,
@@ -194,11 +212,9 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
         known.save_project(project, None, [])
     service = Service(
         projects=known,
-        jobs=jobs,
         states=queries,
         finalize=lambda query_id, by: finalize(queries, query_id, by),
         searches=queries,
-        send_ingest=queries.ingest,
         expected_wait_s=lambda waiting: 0.1 * waiting,
     )
     job_service = JobService(
@@ -212,6 +228,8 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
     front = FrontDoor(
         service=service,
         job_service=job_service,
+        ingest_service=IngestService(jobs, queries.ingest),
+        record_service=cast(RecordService, None),
         queries=Seats(4),
         waits=Seats(1),
         streams=Seats(1),

@@ -119,7 +119,7 @@ def test_an_accepted_job_and_its_status_are_what_is_described(door: Door) -> Non
 def test_every_address_that_needs_a_key_describes_the_refusal(door: Door) -> None:
     for operation in OPERATIONS:
         if not operation.is_public:
-            path = operation.path.format(job_id="x")
+            path = operation.path.format(job_id="x", project="x", sha256="x")
             response = door.client.open(path, method=operation.method.upper())
             assert response.status_code == 401
             check(operation.path, operation.method, response)

@@ -26,11 +26,15 @@ class FakeEncoder:
     """Deterministic vectors from a text's hash. `on_call` runs before each answer."""
 
     token_model: str | None = "fake-tokens"
+    most_tokens: int = 256
 
     def __init__(self, dimension: int = 8, on_call: Callable[[], None] = lambda: None) -> None:
         self.model = EmbeddingModel("fake", None, dimension)
         self.asked: list[str] = []
         self.on_call = on_call
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
 
     def encode_query(self, text: str, deadline: Deadline) -> Encoding:
         self.asked.append(text)

@@ -1,12 +1,85 @@
+-- name: bound_wait
+-- How long to wait for another request with the same idempotency key to be accepted.
+SELECT set_config('lock_timeout', '1s', true)
+
+-- name: first_with_key
+SELECT id, fingerprint FROM ingest_job
+ WHERE key_id = %(key_id)s AND idempotency_key = %(idempotency_key)s
+
+-- name: first_with_content
+-- A job of the last day that brought the same, and is not known to have failed at it.
+SELECT id FROM ingest_job
+ WHERE key_id = %(key_id)s AND fingerprint = %(fingerprint)s
+   AND status IN ('queued', 'running', 'completed') AND created_at > now() - interval '1 day'
+ ORDER BY created_at DESC
+ LIMIT 1
+
 -- name: save_job
--- Accept a submission; this is what the 202 promises.
-INSERT INTO ingest_job (id, key_id, project, format, status, payload, progress_total)
-VALUES (%(id)s, %(key_id)s, %(project)s, %(format)s, 'queued', %(payload)s, %(total)s)
+-- Accept a submission; this is what the 202 promises. No row: its key was used before.
+INSERT INTO ingest_job (id, key_id, project, format, status, payload, progress_total, scope,
+                        idempotency_key, fingerprint)
+VALUES (%(id)s, %(key_id)s, %(project)s, %(format)s, 'queued', %(payload)s, %(total)s, %(scope)s,
+        %(idempotency_key)s, %(fingerprint)s)
+    ON CONFLICT (key_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+RETURNING id
+
+-- name: save_file
+INSERT INTO ingest_file (job_id, number, name, size, data)
+VALUES (%(id)s, %(number)s, %(name)s, %(size)s, %(data)s)
+
+-- name: files_of
+-- What became of each file of a job; no report of one that is still to be read.
+SELECT name, size, report FROM ingest_file WHERE job_id = %(id)s ORDER BY number
+
+-- name: count_files
+SELECT count(report) AS done, count(*) AS total FROM ingest_file WHERE job_id = %(id)s
+
+-- name: next_file
+SELECT number, name, data FROM ingest_file
+ WHERE job_id = %(id)s AND report IS NULL ORDER BY number LIMIT 1
+
+-- name: finish_file
+-- Its content is kept only where it may be tried again.
+UPDATE ingest_file SET report = %(report)s, data = CASE WHEN %(keeps_data)s THEN data END
+ WHERE job_id = %(id)s AND number = %(number)s
+
+-- name: list_jobs
+-- One page of submissions, newest first; others' are listed only to who may see all.
+SELECT id, project, format, status, attempts, progress_done, progress_total, files, error_code,
+       error_message, stage, created_at, started_at, heartbeat_at, finished_at
+  FROM ingest_job
+ WHERE (key_id = %(key_id)s OR %(sees_all)s)
+   AND (%(status)s::text[] IS NULL OR status = ANY(%(status)s))
+   AND (%(before_at)s::timestamptz IS NULL
+        OR (created_at, id) < (%(before_at)s, %(before_id)s::uuid))
+ ORDER BY created_at DESC, id DESC
+ LIMIT %(limit)s
+
+-- name: cancel_job
+-- Whoever works on it finds out at the next sign of life; what is stored stays.
+UPDATE ingest_job
+   SET status = 'cancelled', finished_at = now(), payload = NULL
+ WHERE id = %(id)s AND (key_id = %(key_id)s OR %(sees_all)s) AND status IN ('queued', 'running')
+RETURNING id
+
+-- name: retry_ended_job
+-- Try again what failed, as if it had just been submitted.
+UPDATE ingest_job
+   SET status = 'queued', attempts = 0, due_at = now(), finished_at = NULL, error_code = NULL,
+       error_message = NULL, stage = NULL
+ WHERE id = %(id)s AND (key_id = %(key_id)s OR %(sees_all)s) AND status IN ('failed', 'partial')
+   AND (payload IS NOT NULL
+        OR EXISTS (SELECT FROM ingest_file
+                    WHERE job_id = %(id)s AND data IS NOT NULL AND report IS NOT NULL))
+RETURNING id
+
+-- name: reopen_files
+UPDATE ingest_file SET report = NULL WHERE job_id = %(id)s AND data IS NOT NULL
 
 -- name: find_job
 -- One job without its payload; someone else's is not found.
 SELECT id, project, format, status, attempts, progress_done, progress_total, files, error_code,
-       error_message, created_at, started_at, heartbeat_at, finished_at
+       error_message, stage, created_at, started_at, heartbeat_at, finished_at
   FROM ingest_job
  WHERE id = %(id)s AND (key_id = %(key_id)s OR %(sees_all)s)
 
@@ -14,7 +87,7 @@ SELECT id, project, format, status, attempts, progress_done, progress_total, fil
 -- End a job that could be claimed, but has been tried as often as it may be.
 UPDATE ingest_job
    SET status = 'failed', error_code = 'attempts_exhausted', error_message = %(message)s,
-       finished_at = now(), payload = NULL
+       finished_at = now(), stage = NULL
  WHERE id = %(id)s AND attempts >= %(attempts)s
    AND (status = 'queued' AND due_at <= now()
         OR status = 'running' AND heartbeat_at < now() - make_interval(secs => %(silent_s)s))
@@ -28,20 +101,22 @@ UPDATE ingest_job
  WHERE id = %(id)s AND attempts < %(attempts)s
    AND (status = 'queued' AND due_at <= now()
         OR status = 'running' AND heartbeat_at < now() - make_interval(secs => %(silent_s)s))
-RETURNING id, payload, attempts
+RETURNING id, key_id, project, format, scope, payload, attempts
 
 -- name: beat_job
 -- Show that the work goes on. No row: another worker took the job over, or it was cancelled.
 UPDATE ingest_job
-   SET heartbeat_at = now(), progress_done = %(done)s, progress_total = %(total)s
+   SET heartbeat_at = now(), progress_done = %(done)s, progress_total = %(total)s,
+       stage = %(stage)s
  WHERE id = %(id)s AND status = 'running' AND attempts = %(attempt)s
 RETURNING id
 
 -- name: finish_job
--- The end; the payload has been stored as nodes and is no longer needed.
+-- The end; the payload is kept only where it may be tried again.
 UPDATE ingest_job
    SET status = %(status)s, files = %(files)s, error_code = %(error_code)s,
-       error_message = %(error_message)s, finished_at = now(), payload = NULL,
+       error_message = %(error_message)s, finished_at = now(), stage = NULL,
+       payload = CASE WHEN %(keeps_payload)s THEN payload END,
        progress_done = %(done)s, progress_total = %(done)s
  WHERE id = %(id)s AND status = 'running' AND attempts = %(attempt)s
 

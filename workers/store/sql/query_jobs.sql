@@ -102,8 +102,8 @@ WITH ended AS (
      WHERE id = %(id)s AND status = 'open'
     RETURNING *
 ), kept AS (
-    INSERT INTO query_answer (id, answer)
-    SELECT id, %(answer)s FROM ended WHERE %(answer)s::bytea IS NOT NULL
+    INSERT INTO query_answer (id, answer, nodes)
+    SELECT id, %(answer)s, %(nodes)s FROM ended WHERE %(answer)s::bytea IS NOT NULL
 )
 SELECT *, now() AS asked_at FROM ended
 

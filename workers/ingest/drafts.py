@@ -1,0 +1,199 @@
+"""From what was read to the nodes that are to be stored, source by source."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from workers.ingest.chunks import Chunk, Count, chunk_document, chunk_text
+from workers.ingest.nodes import node_sha256
+from workers.ingest.parsed import Document, Parsed, Session, Span, Speaker, Turn
+from workers.model import Kind, Level, Node, ProjectName, Sha256
+
+ToolOutput = Literal["none", "short", "all"]
+Mask = Callable[[str], tuple[str, Mapping[str, int]]]
+"""A text without its secrets, and their number by kind."""
+
+SHORT = 2_000  # characters kept of what a tool was asked or returned
+LONGEST_SOURCE = 1_000  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One node of a source. `key` is what a turn is known by in every file; None in a document."""
+
+    node: Node
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDraft:
+    """A session or a document as the nodes it consists of, parents before children."""
+
+    source: str
+    format: str
+    drafts: tuple[Draft, ...]
+    title: str | None = None
+    session: Session | None = None
+
+
+@dataclass(slots=True)
+class Drafting:
+    """Makes nodes of what one file holds, and counts what was left out or masked."""
+
+    name: str
+    count: Count
+    most_tokens: int
+    mask: Mask
+    tool_output: ToolOutput = "short"
+    keeps_thinking: bool = False
+    masked: Counter[str] = field(default_factory=Counter)
+    ignored: Counter[str] = field(default_factory=Counter)
+
+    def session(self, project: ProjectName, form: str, session: Session) -> SourceDraft:
+        """A session: one node for each turn, or for each part of a turn that is too long."""
+        source = session_source(form, session)
+        # Often the first words of the talk, and as secret as they are.
+        session = replace(session, title=self.mask(session.title)[0] if session.title else None)
+        seen: Counter[str] = Counter()
+        drafts = tuple(
+            draft
+            for number, turn in enumerate(session.turns, start=1)
+            for draft in self._turn(project, source, form, session, number, turn, seen)
+        )
+        return SourceDraft(source, form, drafts, session.title, session)
+
+    def document(self, project: ProjectName, form: str, document: Document) -> SourceDraft:
+        """A document: its text as evidence, and its chunks as what is found."""
+        source = document_source(self.name)
+        root = Node(
+            project=project,
+            sha256=node_sha256(project, Level.L0, Kind.DOCUMENT, source, document.text, 0),
+            level=Level.L0,
+            kind=Kind.DOCUMENT,
+            source=source,
+            text=document.text,
+            title=document.title,
+            occurred_at=document.occurred_at,
+            tags=document.tags,
+            metadata=document.metadata,
+        )
+        chunks = chunk_document(document, self.count, self.most_tokens)
+        seen: Counter[str] = Counter()
+        drafts = [Draft(root)]
+        for position, chunk in enumerate(_telling(chunks), start=1):
+            drafts.append(Draft(_chunk(root, document, chunk, position, seen)))
+        return SourceDraft(source, form, tuple(drafts), document.title)
+
+    def _turn(
+        self,
+        project: ProjectName,
+        source: str,
+        form: str,
+        session: Session,
+        number: int,
+        turn: Turn,
+        seen: Counter[str],
+    ) -> Iterator[Draft]:
+        text = self._kept(turn)
+        if text is None:
+            return
+        text, masked = self.mask(text)
+        self.masked.update(masked)
+        chunks = tuple(_telling(chunk_text(text, self.count, self.most_tokens)))
+        for part, chunk in enumerate(chunks, start=1):
+            own = chunk.text.strip()
+            sha256 = node_sha256(project, Level.L0, Kind.TURN, source, own, seen[own])
+            seen[own] += 1
+            metadata = {**turn.metadata, "speaker": turn.speaker.value}
+            if len(chunks) > 1:
+                metadata |= {"part_number": part, "parts": len(chunks)}
+            node = Node(
+                project=project,
+                sha256=sha256,
+                level=Level.L0,
+                kind=Kind.TURN,
+                source=source,
+                text=own,
+                position=number,
+                occurred_at=turn.occurred_at,
+                title=session.title,
+                span=_span(turn.span),
+                tags=turn.tags,
+                metadata=metadata,
+            )
+            yield Draft(node, f"{form}:{turn.key}:{part}")
+
+    def _kept(self, turn: Turn) -> str | None:
+        """What is remembered of a turn, or None."""
+        if "thinking" in turn.tags and not self.keeps_thinking:
+            self.ignored["thinking"] += 1
+            return None
+        if turn.speaker is not Speaker.TOOL or self.tool_output == "all":
+            return turn.text
+        if self.tool_output == "none":
+            self.ignored["tool output"] += 1
+            return None
+        if len(turn.text) > SHORT:
+            self.ignored["tool output beyond its beginning"] += 1
+        return turn.text[:SHORT]
+
+
+def session_source(form: str, session: Session) -> str:
+    """A session's name: its agent, the day it began, and enough of its id to be unique.
+
+    Ids that begin with the time, as many do, differ at their end.
+    """
+    day = f"{session.started_at:%Y-%m-%d}-" if session.started_at else ""
+    short = session.id if len(session.id) <= 17 else f"{session.id[:8]}-{session.id[-8:]}"
+    agent = f"/agent-{session.agent_id}" if session.agent_id else ""
+    return f"{form}:{day}{short}{agent}"
+
+
+def document_source(name: str) -> str:
+    """A document's name: its path, with plain slashes and nothing that leads upwards."""
+    parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    return "/".join(parts)[-LONGEST_SOURCE:] or "document"
+
+
+def sources_of(
+    parsed: Parsed, drafting: Drafting, project_of: Callable[[Session | None], ProjectName]
+) -> Iterator[tuple[ProjectName, SourceDraft]]:
+    """The sources that a file holds, each with the project it belongs to."""
+    for session in parsed.sessions:
+        project = project_of(session)
+        yield project, drafting.session(project, parsed.format, session)
+    for document in parsed.documents:
+        project = project_of(None)
+        yield project, drafting.document(project, parsed.format, document)
+
+
+def _telling(chunks: Sequence[Chunk]) -> Iterator[Chunk]:
+    return (chunk for chunk in chunks if chunk.text.strip())
+
+
+def _chunk(root: Node, document: Document, chunk: Chunk, position: int, seen: Counter[str]) -> Node:
+    text = chunk.text.strip()
+    sha256: Sha256 = node_sha256(root.project, Level.L1, Kind.CHUNK, root.source, text, seen[text])
+    seen[text] += 1
+    metadata: dict[str, Any] = {"anchor": chunk.anchor} if chunk.anchor else {}
+    return Node(
+        project=root.project,
+        sha256=sha256,
+        level=Level.L1,
+        kind=Kind.CHUNK,
+        source=root.source,
+        text=text,
+        position=position,
+        occurred_at=document.occurred_at,
+        title=chunk.section or document.title,
+        breadcrumb=chunk.breadcrumb,
+        span=_span(chunk.span),
+        tags=document.tags,
+        metadata=metadata,
+        parents=(root.sha256,),
+    )
+
+
+def _span(span: Span) -> dict[str, Any]:
+    return {"unit": span.unit, "start": span.start, "end": span.end}

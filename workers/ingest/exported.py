@@ -1,0 +1,112 @@
+"""The lines of an export, read back: the sources of a project, its nodes, and an end."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from workers.contracts import NodeBody
+from workers.ingest.nodes import node_sha256, reason_of
+from workers.ingest.parsed import Skipped
+from workers.model import Level, Node, ProjectName, Sha256
+
+
+class ExportedSource(BaseModel):
+    """A session or a document, as an export tells it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal["source"]
+    source: Annotated[str, Field(min_length=1, max_length=1000)]
+    format: str
+    title: str | None = None
+    names: list[str] = []
+    session: str | None = None
+    parent: str | None = None
+    cwd: str | None = None
+    started_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+
+
+class ExportedNode(NodeBody):
+    """A node as an export tells it: `id` and `parents` are the names it had there."""
+
+    type: Literal["node"]
+    id: Annotated[str, Field(min_length=1, max_length=200)]
+    text: Annotated[str, Field(min_length=1)]
+    occurrence: Annotated[int, Field(ge=0)] = 0
+    turns: Annotated[list[str], Field(default_factory=list)]
+
+
+class ExportedEnd(BaseModel):
+    """The last line: without it the export was cut off."""
+
+    type: Literal["end"]
+    nodes: int
+
+
+Exported = Annotated[ExportedSource | ExportedNode | ExportedEnd, Field(discriminator="type")]
+_EXPORTED: TypeAdapter[ExportedSource | ExportedNode | ExportedEnd] = TypeAdapter(Exported)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line that could be read, or why not."""
+
+    number: int
+    record: ExportedSource | ExportedNode | ExportedEnd | Skipped
+
+
+def read_lines(data: bytes) -> Iterator[Line]:
+    """The lines of an export, those that cannot be read with their reason."""
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield Line(number, _EXPORTED.validate_json(line))
+        except ValidationError as error:
+            yield Line(number, Skipped(number, reason_of(error)))
+
+
+def node_of(
+    exported: ExportedNode,
+    project: ProjectName,
+    names: Mapping[str, Sha256],
+    model_name: str,
+    dimension: int,
+) -> Node:
+    """The node, under the name it has in this project.
+
+    Args:
+        names: of the nodes read before, from the names they had to those they have.
+        model_name, dimension: of the vectors that are kept; others are made anew.
+
+    Raises:
+        ValueError: it rests on nothing that was read before.
+    """
+    parents = tuple(names[name] for name in exported.parents if name in names)
+    if exported.level is not Level.L0 and not parents:
+        raise ValueError("nothing that it rests on was taken")
+    level, kind = exported.level.value, exported.kind.value
+    same = (project, level, kind, exported.source, exported.text)
+    embedding: Any = exported.embedding
+    if exported.embedding_model != model_name or len(embedding or ()) != dimension:
+        embedding = None
+    return Node(
+        project=project,
+        sha256=node_sha256(*same, occurrence=exported.occurrence),
+        level=exported.level,
+        kind=exported.kind,
+        source=exported.source,
+        text=exported.text,
+        position=exported.position,
+        occurred_at=exported.occurred_at,
+        title=exported.title,
+        breadcrumb=tuple(exported.breadcrumb),
+        span=exported.span,
+        standing_id=exported.standing_id,
+        tags=tuple(exported.tags),
+        metadata=exported.metadata,
+        parents=parents,
+        embedding=embedding,
+    )

@@ -1,0 +1,106 @@
+"""Sources: which nodes a session or a document consists of, and what becomes of those it loses."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from psycopg import Connection
+
+from workers.ingest.drafts import SourceDraft
+from workers.ingest.exported import ExportedSource
+from workers.model import ProjectName, Sha256
+from workers.store.queries import load_queries
+
+QUERIES = load_queries("sources.sql")
+
+Rows = Connection[dict[str, Any]]
+
+
+class PostgresSources:
+    """The source and turn tables. The caller owns the connection and its transaction."""
+
+    def __init__(self, connection: Rows, project: ProjectName) -> None:
+        self._connection = connection
+        self._project = project
+
+    def save_source(self, draft: SourceDraft, name: str) -> None:
+        """Create a source, or add the file it was read from now."""
+        session = draft.session
+        self._run(
+            "save_source",
+            source=draft.source,
+            format=draft.format,
+            title=draft.title,
+            file=name,
+            session=session.id if session else None,
+            parent=session.parent_id if session else None,
+            cwd=session.cwd if session else None,
+            started_at=session.started_at if session else None,
+        )
+
+    def save_exported(self, source: ExportedSource) -> None:
+        """Create a source as an export tells it, or add what is new about it."""
+        told = source.model_dump(exclude={"type", "names"})
+        for name in source.names or [source.source]:
+            self._run("save_source", file=name, **told)
+
+    def find_turns(self, keys: Sequence[str]) -> dict[str, tuple[str, Sha256]]:
+        """Of the turns that are known by these keys: their source and node."""
+        rows = self._run("find_turns", keys=list(keys))
+        return {row["key"]: (row["source"], row["sha256"]) for row in rows}
+
+    def save_turns(self, source: str, turns: Mapping[str, Sha256]) -> int:
+        """Remember which node each turn is; returns how many nodes others took the place of.
+
+        What was made from a node that is replaced rests on the one that takes its place.
+        """
+        replaced = self._run(
+            "save_turns", source=source, keys=list(turns), shas=list(turns.values())
+        )
+        for row in replaced:
+            self._run("replace_parent", old=row["old"], new=row["new"])
+        return len(self.drop(row["old"] for row in replaced))
+
+    def abandon_others(self, source: str, keys: Sequence[str]) -> int:
+        """Mark the turns of a session that its file no longer holds; returns how many."""
+        gone = [row["sha256"] for row in self._run("turns_of", source=source, keys=list(keys))]
+        return len(self._run("mark_abandoned", shas=gone)) if gone else 0
+
+    def drop_others(self, source: str, root: Sha256, nodes: Sequence[Sha256]) -> int:
+        """Remove what a document's earlier version brought and this one does not.
+
+        What was made from the earlier text as a whole rests on the present one, its `root`.
+        """
+        gone = self._run("nodes_of", source=source, shas=list(nodes))
+        for row in gone:
+            if row["level"] == "L0":
+                self._run("replace_parent", old=row["sha256"], new=root)
+        return len(self.drop(row["sha256"] for row in gone))
+
+    def drop(self, nodes: Iterable[Sha256]) -> list[Sha256]:
+        """Remove nodes, and the notes that rested on them alone; returns what went.
+
+        Notes that rest on other nodes too are kept, and marked as stale.
+        """
+        dropped: list[Sha256] = []
+        doomed = list(nodes)
+        while doomed:
+            children = [row["child"] for row in self._run("children_of", shas=doomed)]
+            dropped += [row["sha256"] for row in self._run("drop_nodes", shas=doomed)]
+            # Levels only descend, so this ends after two rounds.
+            doomed = [row["sha256"] for row in self._run("mark_stale", shas=children)]
+        return dropped
+
+    def project_above(self, folder: str) -> ProjectName | None:
+        """The project with the nearest root folder that is this one, or above it."""
+        rows = self._run("roots_above", folder=folder)
+        return rows[0]["project"] if rows else None
+
+    def roots(self, projects: Sequence[ProjectName]) -> dict[ProjectName, list[str]]:
+        """The root folders of those of these projects that exist."""
+        rows = self._run("project_roots", projects=list(projects))
+        return {row["project"]: row["roots"] for row in rows}
+
+    def _run(self, query: str, **arguments: Any) -> list[dict[str, Any]]:
+        given = {"project": self._project, **arguments}
+        cursor = self._connection.execute(QUERIES[query].encode(), given)
+        return cursor.fetchall() if cursor.description else []

@@ -1,0 +1,89 @@
+-- name: save_source
+-- Create a source, or add what is new about it.
+INSERT INTO source AS known (project, source, format, title, names, session, parent, cwd, started_at)
+VALUES (%(project)s, %(source)s, %(format)s, %(title)s, ARRAY[%(file)s], %(session)s, %(parent)s,
+        %(cwd)s, %(started_at)s)
+    ON CONFLICT (project, source) DO UPDATE SET
+       title = coalesce(excluded.title, known.title),
+       parent = coalesce(excluded.parent, known.parent),
+       cwd = coalesce(known.cwd, excluded.cwd),
+       started_at = coalesce(least(known.started_at, excluded.started_at), known.started_at),
+       names = CASE WHEN excluded.names <@ known.names THEN known.names
+                    ELSE known.names || excluded.names END,
+       updated_at = now()
+
+-- name: find_turns
+-- The nodes that turns with these keys became.
+SELECT key, source, sha256 FROM turn WHERE project = %(project)s AND key = ANY(%(keys)s)
+
+-- name: turns_of
+-- All turns of a source that are not among these keys.
+SELECT key, sha256 FROM turn
+ WHERE project = %(project)s AND source = %(source)s AND key <> ALL(%(keys)s)
+
+-- name: save_turns
+-- Remember which node each turn is; one that is another node now is told with the old one.
+WITH given AS (
+    SELECT * FROM unnest(%(keys)s::text[], %(shas)s::text[]) AS given (key, sha256)
+), old AS (
+    SELECT key, turn.sha256 FROM turn JOIN given USING (key)
+     WHERE project = %(project)s AND turn.sha256 <> given.sha256
+), saved AS (
+    INSERT INTO turn (project, key, source, sha256)
+    SELECT %(project)s, key, %(source)s, sha256 FROM given ORDER BY key
+        ON CONFLICT (project, key) DO UPDATE SET sha256 = excluded.sha256
+)
+SELECT old.key, old.sha256 AS old, given.sha256 AS new FROM old JOIN given USING (key)
+
+-- name: replace_parent
+-- What was made from a node rests on the one that takes its place.
+WITH moved AS (
+    SELECT child, precedence FROM memory_edge
+     WHERE project = %(project)s AND parent = %(old)s
+)
+INSERT INTO memory_edge (project, child, parent, precedence)
+SELECT %(project)s, child, %(new)s, precedence FROM moved WHERE child <> %(new)s
+    ON CONFLICT DO NOTHING
+
+-- name: children_of
+-- The notes that rest on one of these nodes.
+SELECT DISTINCT child FROM memory_edge WHERE project = %(project)s AND parent = ANY(%(shas)s)
+
+-- name: drop_nodes
+DELETE FROM memory_node
+ WHERE project = %(project)s AND sha256 = ANY(%(shas)s)
+RETURNING sha256
+
+-- name: mark_stale
+-- Notes that lost a part of what they rest on. Told are those that have nothing left.
+WITH marked AS (
+    UPDATE memory_node SET stale_since = coalesce(stale_since, now())
+     WHERE project = %(project)s AND sha256 = ANY(%(shas)s)
+    RETURNING project, sha256
+)
+SELECT sha256 FROM marked
+ WHERE NOT EXISTS (SELECT FROM memory_edge AS edge
+                    WHERE edge.project = marked.project AND edge.child = marked.sha256)
+
+-- name: nodes_of
+-- The nodes that a document brought, but for these; notes that others made of it are not its own.
+SELECT sha256, level FROM memory_node
+ WHERE project = %(project)s AND source = %(source)s AND kind IN ('document', 'chunk')
+   AND sha256 <> ALL(%(shas)s)
+
+-- name: project_roots
+SELECT project, roots FROM project WHERE project = ANY(%(projects)s)
+
+-- name: roots_above
+-- The projects with a root folder that is this one, or above it.
+SELECT project, root
+  FROM project, unnest(roots) AS root
+ WHERE root = '/' OR %(folder)s = root OR starts_with(%(folder)s, root || '/')
+ ORDER BY length(root) DESC, project
+
+-- name: mark_abandoned
+-- Turns of a source that its file no longer holds, though it goes on without them.
+UPDATE memory_node
+   SET tags = array_append(tags, 'abandoned'), updated_at = now()
+ WHERE project = %(project)s AND sha256 = ANY(%(shas)s) AND NOT 'abandoned' = ANY(tags)
+RETURNING sha256
