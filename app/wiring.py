@@ -45,7 +45,7 @@ from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.keys import PostgresKeys
 from workers.store.migrations import migrate
 from workers.store.projects import PostgresProjects
-from workers.store.query_jobs import PostgresQueryJobs
+from workers.store.query_jobs import JobLimits, PostgresQueryJobs
 from workers.store.query_runs import JobRuns, QueryRuns
 from workers.store.records import PostgresRecords
 from workers.store.redis import check_redis, check_writes, connect, reachable, wait_for
@@ -105,8 +105,14 @@ def build_front_door(settings: Settings) -> FrontDoor:
         searches=dispatcher,
         expected_wait_s=Tempo(QUERY_QUEUE, partial(live_workers, redis_url)).wait_s,
     )
-    limits = (settings.jobs_at_once, settings.jobs_open, settings.jobs_open_of_key)
-    query_jobs = PostgresQueryJobs(database, *limits)
+    limits = JobLimits(
+        at_once=settings.jobs_at_once,
+        open=settings.jobs_open,
+        open_of_key=settings.jobs_open_of_key,
+        tasks_of_key=settings.jobs_tasks_of_key,
+        tasks_per_query=settings.tasks_per_query,
+    )
+    query_jobs = PostgresQueryJobs(database, limits)
     job_service = JobService(projects, query_jobs, job_runs, Jobs(query_jobs, job_runs, dispatcher))
     threads = settings.web_threads
     return FrontDoor(

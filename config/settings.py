@@ -68,8 +68,11 @@ class Settings(BaseSettings):
     query_workers: PositiveInt = Field(1, description="query worker processes of `mem up`")
     query_concurrency: PositiveInt = Field(
         24,
-        description="tasks one query or job worker works on at once; more than one question has,"
+        description="tasks one query worker works on at once; more than one question has,"
         " so that a slow one leaves room for others",
+    )
+    job_concurrency: PositiveInt = Field(
+        48, description="tasks one job worker works on at once; more than the jobs of one key have"
     )
     job_workers: PositiveInt = Field(1, description="worker processes of `mem up` for query jobs")
     jobs_at_once: PositiveInt = Field(
@@ -77,6 +80,10 @@ class Settings(BaseSettings):
     )
     jobs_open: PositiveInt = Field(5000, description="most unfinished query jobs")
     jobs_open_of_key: PositiveInt = Field(2000, description="most unfinished query jobs of one key")
+    jobs_tasks_of_key: PositiveInt = Field(
+        32,
+        description="most tasks of one key's jobs that are worked on; its first is always let in",
+    )
     job_attempts: PositiveInt = Field(
         3, description="attempts before a query job that loses its workers is given up"
     )
@@ -88,7 +95,7 @@ class Settings(BaseSettings):
         1, description="ingest processes of one background worker"
     )
     database_connections: PositiveInt = Field(
-        32, description="most database connections of one process"
+        50, description="most database connections of one process"
     )
     exact_rows: PositiveInt = Field(
         20_000, description="nodes on the asked levels up to which recall compares with every one"

@@ -36,7 +36,7 @@ from workers.ports import Encoder, Reranker
 from workers.store.database import Database
 from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.nodes import use_model
-from workers.store.query_jobs import PostgresQueryJobs
+from workers.store.query_jobs import JobLimits, PostgresQueryJobs
 from workers.store.query_runs import JobRuns, QueryRuns
 from workers.store.redis import connect
 from workers.store.search import ProjectSearch
@@ -131,8 +131,14 @@ def job_watch() -> JobWatch:
 
 @cache
 def _query_job_store() -> PostgresQueryJobs:
-    limits = (settings().jobs_at_once, settings().jobs_open, settings().jobs_open_of_key)
-    return PostgresQueryJobs(database(), *limits)
+    limits = JobLimits(
+        at_once=settings().jobs_at_once,
+        open=settings().jobs_open,
+        open_of_key=settings().jobs_open_of_key,
+        tasks_of_key=settings().jobs_tasks_of_key,
+        tasks_per_query=settings().tasks_per_query,
+    )
+    return PostgresQueryJobs(database(), limits)
 
 
 @cache

@@ -50,7 +50,7 @@ def query_worker(settings: Settings, number: int) -> list[str]:
 
 def job_worker(settings: Settings, number: int) -> list[str]:
     """The same for submitted queries, which so never take a place from one that is waited for."""
-    return _worker(settings, f"jobs{number}", "jobs", "threads", settings.query_concurrency)
+    return _worker(settings, f"jobs{number}", "jobs", "threads", settings.job_concurrency)
 
 
 def merge_worker(settings: Settings) -> list[str]:

@@ -35,7 +35,7 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC", "HOME": "/"}
 SETTINGS = {
     "listen_addresses": "''",
     "unix_socket_permissions": "0700",
-    "max_connections": "300",
+    "max_connections": "400",
     "shared_buffers": "256MB",
     "maintenance_work_mem": "512MB",
     # Containers have a small /dev/shm, on which parallel index builds fail.

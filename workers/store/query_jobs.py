@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -28,23 +29,26 @@ _BATCH = 500
 _READ_S = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """How much of it there may be."""
+
+    at_once: int  # jobs worked on at the same time; others wait for their turn
+    open: int  # unfinished jobs of all keys
+    open_of_key: int  # unfinished jobs of one key
+    tasks_of_key: int  # of one key's jobs that are at work, unless it is a single one
+    tasks_per_query: int
+
+
 class PostgresQueryJobs:
     """The query_job table. Each method is one transaction.
 
     Every method raises StoreUnavailable when PostgreSQL does not answer.
     """
 
-    def __init__(self, database: Database, at_once: int, most_open: int, most_of_key: int) -> None:
-        """
-        Args:
-            at_once: jobs worked on at the same time; others wait for their turn.
-            most_open: unfinished jobs of all keys.
-            most_of_key: unfinished jobs of one key.
-        """
+    def __init__(self, database: Database, limits: JobLimits) -> None:
         self._database = database
-        self._at_once = at_once
-        self._most_open = most_open
-        self._most_of_key = most_of_key
+        self._limits = limits
 
     def save(self, submission: Submission) -> str:
         """Accept a submission; the id of its job, or of the first with its idempotency key.
@@ -89,13 +93,13 @@ class PostgresQueryJobs:
         return job_id
 
     def _check_room(self, crowd: Mapping[str, Any], timeout_s: float) -> None:
-        if crowd["own"] >= self._most_of_key:
+        if crowd["own"] >= self._limits.open_of_key:
             raise TooManyJobs(
                 f"This key has {crowd['own']} unfinished jobs; wait for some, or stop them:"
                 " GET /memory/query/jobs?status=running lists them."
             )
-        wait_s = crowd["waiting"] * (crowd["took_s"] or 0.0) / self._at_once
-        if crowd["all_open"] >= self._most_open or wait_s > timeout_s:
+        wait_s = crowd["waiting"] * (crowd["took_s"] or 0.0) / self._limits.at_once
+        if crowd["all_open"] >= self._limits.open or wait_s > timeout_s:
             raise Overloaded(
                 f"{crowd['all_open']} jobs are unfinished, and this one's turn would come too late;"
                 " ask again later, or with a larger timeout_seconds.",
@@ -105,7 +109,7 @@ class PostgresQueryJobs:
     def claim_next(self) -> list[Job]:
         """The jobs whose turn it is now; they are for the caller to send."""
         with self._database.transaction() as connection:
-            rows = connection.execute(QUERIES["claim_next"].encode(), {"at_once": self._at_once})
+            rows = connection.execute(QUERIES["claim_next"].encode(), asdict(self._limits))
             return [_job(row) for row in rows]
 
     def claim_again(self, job: Job, is_counted: bool) -> Job | None:

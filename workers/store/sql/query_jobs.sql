@@ -31,12 +31,18 @@ SELECT id, fingerprint FROM query_job
 -- name: claim_next
 -- The jobs whose turn it is, as many as there is room for among those at work. Turns go round by
 -- key, so that who submits a thousand does not keep others waiting: first comes who has fewest at
--- work, and among those who waited longest since the last one.
+-- work, and among those who waited longest since the last one. One key's jobs at work have a bounded
+-- number of tasks, lest they fill every worker while they hang; its first one is always let in.
 WITH turns AS (
     SELECT id, key_id, submitted_at, dispatched_at,
            count(dispatched_at) OVER (PARTITION BY key_id)
            + row_number() OVER (PARTITION BY key_id, dispatched_at IS NULL
                                 ORDER BY submitted_at, id) AS turn,
+           coalesce(sum(least(project_count, %(tasks_per_query)s))
+                    FILTER (WHERE dispatched_at IS NOT NULL) OVER (PARTITION BY key_id), 0)
+           + sum(least(project_count, %(tasks_per_query)s))
+             OVER (PARTITION BY key_id, dispatched_at IS NULL
+                   ORDER BY submitted_at, id) AS tasks,
            max(dispatched_at) OVER (PARTITION BY key_id) AS served_at
       FROM query_job
      WHERE status = 'open' AND deadline_at > now()
@@ -49,7 +55,7 @@ WITH turns AS (
      GROUP BY key_id
 ), chosen AS (
     SELECT id FROM turns LEFT JOIN lately USING (key_id)
-     WHERE dispatched_at IS NULL
+     WHERE dispatched_at IS NULL AND (turn = 1 OR tasks <= %(tasks_of_key)s)
      ORDER BY turn, greatest(turns.served_at, lately.served_at) NULLS FIRST, submitted_at, id
      LIMIT greatest(0, %(at_once)s - (SELECT count(dispatched_at) FROM turns))
 )
