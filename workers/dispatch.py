@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from celery import Celery
-from kombu.exceptions import OperationalError
+from kombu.exceptions import BatchPublishError, OperationalError
 from redis.exceptions import RedisError
 
 from workers.contracts import (
@@ -59,16 +59,17 @@ class Dispatcher:
         with self._publishing() as producer:
             # Semi-private: what `chord()` itself calls to tell the backend how many parts to count.
             self._celery.backend.set_chord_size(group_id, len(packs))
-            for index, packed in enumerate(packs):
-                message = _message(sending, query, packed, is_federated=True)
-                self._search(
-                    message,
-                    producer,
-                    sending,
-                    chord=callback,
-                    group_id=group_id,
-                    group_index=index,
-                )
+            with producer.batch():  # all messages in one step
+                for index, packed in enumerate(packs):
+                    message = _message(sending, query, packed, is_federated=True)
+                    self._search(
+                        message,
+                        producer,
+                        sending,
+                        chord=callback,
+                        group_id=group_id,
+                        group_index=index,
+                    )
 
     def ingest(self, job_id: str) -> None:
         with self._publishing() as producer:
@@ -94,7 +95,7 @@ class Dispatcher:
         try:
             with self._celery.producer_or_acquire() as producer:
                 yield producer
-        except (OperationalError, RedisError, OSError) as error:
+        except (BatchPublishError, OperationalError, RedisError, OSError) as error:
             raise QueueUnavailable(
                 "The queue does not take work; see GET /health/ready, try again."
             ) from error
