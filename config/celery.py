@@ -11,16 +11,13 @@ def celery_options(url: str) -> dict[str, Any]:
     """
     return {
         "broker_url": url,
-        "result_backend": url,  # only the counting of chord parts; no results are kept
-        # One backend for all threads of a process, instead of one with a connection pool each; safe
-        # because nothing here waits for results through it.
-        "result_backend_thread_safe": True,
+        "result_backend": "workers.tasks.chord:Chords",  # no results are kept
+        "result_backend_thread_safe": True,  # one for all threads of a process
         "task_ignore_result": True,
         "task_store_errors_even_if_ignored": False,
         "task_serializer": "json",
         "result_serializer": "json",
         "accept_content": ["json"],
-        "result_expires": 900,  # also the chord counters' lifetime: longer than any deadline
         "timezone": "UTC",
         "task_create_missing_queues": True,
         "broker_connection_retry_on_startup": True,
@@ -35,11 +32,6 @@ def celery_options(url: str) -> dict[str, Any]:
             # Longer than the 1 s of a worker's blocking read; ends a publish to a hanging server.
             "socket_timeout": 2,
             "health_check_interval": 25,
-        },
-        "redis_socket_connect_timeout": 2,
-        "redis_socket_timeout": 2,
-        "result_backend_transport_options": {
-            "retry_policy": {"max_retries": 1, "interval_start": 0, "interval_step": 0.05}
         },
         # A front door that cannot publish says so at once instead of hanging in retries.
         "task_publish_retry": False,

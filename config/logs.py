@@ -40,16 +40,3 @@ def set_up_logging(level: str) -> None:
     # Celery reports each task received, done or expired at INFO: lines for every project and query.
     for name in ("celery.worker.strategy", "celery.worker.request", "celery.app.trace", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("celery.backends.redis").addFilter(_tell_chords_in_one_line)
-
-
-def _tell_chords_in_one_line(record: logging.LogRecord) -> bool:
-    """Celery reports a chord that cannot complete as an error with a long trace.
-
-    Where a part has expired that is a late question, which its asker was told of.
-    """
-    if str(record.msg).startswith("Chord "):
-        record.exc_info = None
-        if "TaskRevokedError" in record.getMessage():
-            record.levelno, record.levelname = logging.WARNING, "WARNING"
-    return True

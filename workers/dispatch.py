@@ -56,20 +56,17 @@ class Dispatcher:
             ignore_result=True,
         )
         callback["chord_size"] = len(packs)
-        with self._publishing() as producer:
-            # Semi-private: what `chord()` itself calls to tell the backend how many parts to count.
-            self._celery.backend.set_chord_size(group_id, len(packs))
-            with producer.batch():  # all messages in one step
-                for index, packed in enumerate(packs):
-                    message = _message(sending, query, packed, is_federated=True)
-                    self._search(
-                        message,
-                        producer,
-                        sending,
-                        chord=callback,
-                        group_id=group_id,
-                        group_index=index,
-                    )
+        with self._publishing() as producer, producer.batch():  # all messages in one step
+            for index, packed in enumerate(packs):
+                message = _message(sending, query, packed, is_federated=True)
+                self._search(
+                    message,
+                    producer,
+                    sending,
+                    chord=callback,
+                    group_id=group_id,
+                    group_index=index,
+                )
 
     def ingest(self, job_id: str) -> None:
         with self._publishing() as producer:

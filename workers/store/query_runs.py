@@ -61,7 +61,8 @@ redis.call('EXPIRE', KEYS[1], ARGV[1])
 return {waiting, time[1], time[2]}
 """
 
-# -2 unknown query, -1 too late, 0 there is one already, 1 recorded
+# -2 unknown query, -1 too late, 0 there is one already, 1 recorded, 2 no outcome is missing now.
+# The last is also said to whoever repeats one: the first reply may have been lost.
 _RECORD = """
 local lifetime = redis.call('TTL', KEYS[1])
 if lifetime < 0 then return -2 end
@@ -80,6 +81,8 @@ if ARGV[3] and recorded == 1 then
              'project', ARGV[1], 'status', ARGV[3], 'reason', ARGV[4])
   redis.call('EXPIRE', KEYS[3], lifetime + 1)
 end
+local asked = cjson.decode(redis.call('HGET', KEYS[1], 'projects'))
+if redis.call('HLEN', KEYS[2]) == #asked then return 2 end
 return recorded
 """
 
@@ -149,6 +152,7 @@ class Recorded(IntEnum):
     TOO_LATE = -1
     DUPLICATE = 0
     RECORDED = 1
+    COMPLETED = 2  # every project has an outcome now
 
 
 class QueryRuns:

@@ -35,15 +35,18 @@ STORE_PAUSE_S = 0.5
 
 
 @shared_task(name=SEARCH_PROJECT, bind=True, acks_late=True)
-def search_project(task: Any, message: SearchMessage) -> None:
+def search_project(task: Any, message: SearchMessage) -> bool:
     """Search the projects of a message, nearly always one, and record each outcome at once.
 
     Never raises: that would end the whole chord. A query of a single project is also finalized
     here; a federated one is finalized by the chord's callback.
+
+    Returns:
+        Whether this recorded the query's last outcome; the chord's callback is sent then.
     """
     clock = wiring.clock()
     if clock.now() >= message["deadline_at"]:
-        return  # whoever waited has ended the query
+        return False  # whoever waited has ended the query
     query = Query(
         text=message["text"],
         levels=tuple(Level(level) for level in message["levels"]),
@@ -51,6 +54,7 @@ def search_project(task: Any, message: SearchMessage) -> None:
         is_explained=message["is_explained"],
     )
     task_id = task.request.id  # read here: a lane's thread has no current request
+    recorded: set[Recorded | None] = set()
 
     def search(project: ProjectName, until: Deadline) -> bool:
         started_at = clock.now()
@@ -70,7 +74,7 @@ def search_project(task: Any, message: SearchMessage) -> None:
             took_ms=max(0.0, clock.now() - started_at) * 1000,
             queue_ms=max(0.0, started_at - message["sent_at"]) * 1000,
         )
-        _record(message, outcome, deadline)
+        recorded.add(_record(message, outcome, deadline))
         return True
 
     began_at = time.monotonic()
@@ -83,6 +87,7 @@ def search_project(task: Any, message: SearchMessage) -> None:
             _end(message["query_id"], message["is_job"], "task")
         except PoimenError as error:
             log.error("finalize_failed", reason=str(error))
+    return Recorded.COMPLETED in recorded
 
 
 @contextmanager
@@ -110,7 +115,7 @@ def _end(query_id: str, is_job: bool, by: str) -> None:
         finalize(wiring.runs(), query_id, by)
 
 
-def _record(message: SearchMessage, outcome: Outcome, deadline: Deadline) -> None:
+def _record(message: SearchMessage, outcome: Outcome, deadline: Deadline) -> Recorded | None:
     """Tell what was found; a Redis that is away for a moment costs no outcome."""
     runs = wiring.job_runs() if message["is_job"] else wiring.runs()
     while True:
@@ -121,10 +126,11 @@ def _record(message: SearchMessage, outcome: Outcome, deadline: Deadline) -> Non
             if deadline.passed():
                 # Nobody can be told; whoever waits ends the query at its deadline.
                 log.error("outcome_lost", project=outcome.project, reason=str(error))
-                return
+                return None
             time.sleep(min(RECORD_PAUSE_S, deadline.remaining()))
     if recorded is Recorded.TOO_LATE:
         log.warning("late_outcome_dropped", project=outcome.project)
+    return recorded
 
 
 def _search(query: Query, project: ProjectName, until: Deadline, deadline: Deadline) -> Outcome:

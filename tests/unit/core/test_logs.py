@@ -19,28 +19,6 @@ def logging_as_in_a_worker() -> Iterator[None]:
     root.setLevel(level)
 
 
-@pytest.mark.parametrize(
-    ("reason", "level"),
-    [
-        ("ChordError(\"Dependency x raised TaskRevokedError('expired')\")", "warning"),
-        ("OSError()", "error"),
-    ],
-)
-def test_a_chord_that_cannot_complete_is_one_line(
-    logging_as_in_a_worker: None, capsys: pytest.CaptureFixture[str], reason: str, level: str
-) -> None:
-    set_up_logging("INFO")  # anew, as stderr is another one in here
-
-    logging.getLogger("celery.backends.redis").error(
-        "Chord %r raised: %s", "id", reason, exc_info=RuntimeError("why")
-    )
-
-    (line,) = capsys.readouterr().err.splitlines()
-    said = json.loads(line)
-    assert said["level"] == level
-    assert "exception" not in said
-
-
 @pytest.mark.parametrize("name", ["strategy", "request"])
 def test_no_line_is_written_for_each_message(
     logging_as_in_a_worker: None, capsys: pytest.CaptureFixture[str], name: str

@@ -177,7 +177,7 @@ def test_a_look_at_what_has_arrived_ends_nothing(runs: JobRuns) -> None:
     assert (so_far.projects, so_far.documents, so_far.limit) == (("alpha", "beta"), (3, 4), 5)
     assert (list(so_far.outcomes), so_far.silence) == (["alpha"], Silence.UNFINISHED)
     assert runs.frozen([JOB.id]) == [False]
-    assert runs.record(JOB.id, found("beta")) is Recorded.RECORDED
+    assert runs.record(JOB.id, found("beta")) is Recorded.COMPLETED
     assert runs.so_far("unknown") is None
 
 

@@ -150,12 +150,19 @@ def test_outcomes_do_not_die_before_the_query_they_belong_to(
 def test_queries_do_not_see_each_other(server: fakeredis.FakeRedis) -> None:
     runs = QueryRuns(server)
     runs.open("one", ["alpha"], [1], 5, 5.0)
-    runs.open("other", ["alpha"], [1], 5, 5.0)
+    runs.open("other", ["alpha", "beta"], [1, 1], 5, 5.0)
 
     runs.record("one", found("alpha"))
     runs.freeze("one", "waiter")
 
     assert runs.record("other", found("alpha")) is Recorded.RECORDED
+
+
+def test_whoever_records_the_last_outcome_is_told_also_again(runs: QueryRuns) -> None:
+    told = [runs.record(QUERY, found(name)) for name in ("beta", "beta", "alpha", "alpha")]
+
+    recorded, duplicate, completed = Recorded.RECORDED, Recorded.DUPLICATE, Recorded.COMPLETED
+    assert told == [recorded, duplicate, completed, completed]
 
 
 def test_a_query_over_no_project_can_be_ended(server: fakeredis.FakeRedis) -> None:
@@ -214,7 +221,8 @@ def test_a_recorded_outcome_is_in_the_answer_or_was_told_that_it_came_late(
     assert answer is not None
     for outcome in answer.outcomes:
         is_in = outcome.status is Status.SUCCESSFUL
-        assert told[outcome.project] is (Recorded.RECORDED if is_in else Recorded.TOO_LATE)
+        stored = (Recorded.RECORDED, Recorded.COMPLETED)
+        assert told[outcome.project] in (stored if is_in else (Recorded.TOO_LATE,))
 
 
 def test_a_redis_that_does_not_answer_is_said_without_its_address() -> None:
