@@ -103,9 +103,8 @@ class Candidate:
 
     sha256: Sha256
     level: Level
-    kind: Kind
     distance: float  # cosine distance, 0 same .. 2 opposite
-    text_length: int  # characters
+    text_length: int = 0  # characters; as the next two, only of what reranking reads
     tokens: bytes | None = None
     text: str | None = None  # only for a reranker that reads it
     rerank_score: float | None = None
@@ -158,6 +157,7 @@ class Recalled:
     """What recall found in one project, and how it looked."""
 
     candidates: tuple[Candidate, ...]  # best first
+    found: int  # how many there are; `candidates` may only be the best of them
     documents: int  # nodes of the asked levels
     plan: str  # exact, or hnsw
 

@@ -131,14 +131,23 @@ class Searchable(Protocol):
         """
         ...
 
-    def load(
+    def recall_and_load(
         self,
-        nodes: Sequence[Sha256],
-        climbing: Sequence[Sha256],
+        query: Vector,
+        levels: Sequence[Level],
+        depth: int,
+        hits: int,
         fans: Sequence[int],
         deadline: Deadline,
-    ) -> Loaded:
-        """The nodes, and the edges within `len(fans)` hops of those that are `climbing`.
+    ) -> tuple[Recalled, Loaded]:
+        """Both at once, for an order that nothing changes: the best `hits` of the `depth` nearest.
+
+        At least these are among the candidates, and they are loaded.
+        """
+        ...
+
+    def load(self, nodes: Sequence[Sha256], fans: Sequence[int], deadline: Deadline) -> Loaded:
+        """The nodes, and the edges within `len(fans)` hops of them.
 
         Parents of a node come in order of precedence, then sha256; at the first hop at most
         `fans[0]` of them are followed, and so on. Long texts are cut to an excerpt.

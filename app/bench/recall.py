@@ -27,7 +27,7 @@ from workers.engines.encoders import EmbeddedEncoder
 from workers.model import Encoding, Level, Vector
 from workers.store.database import Database
 from workers.store.nodes import use_model
-from workers.store.search import QUERIES, ProjectSearch
+from workers.store.search import QUERIES, RECALL_HNSW, ProjectSearch
 from workers.store.vector_indexes import IndexedProjects, index_name
 
 PROJECT = "large"
@@ -193,7 +193,7 @@ def _explain(database_url: str, model: int, bench: Bench) -> bool:
     vector = _encode(bench, bench.writer.question())
     arguments = {"project": PROJECT, "model": model, "token_model": None, "query": vector}
     arguments |= {"levels": list(ASKED), "depth": DEPTH, "tokens_for": 0, "has_text": False}
-    query = QUERIES["recall_hnsw"].replace("DIMENSION", str(len(vector)))
+    query = RECALL_HNSW.replace("DIMENSION", str(len(vector)))
     with psycopg.connect(database_url) as connection:
         register_vector(connection)
         settings = {"ef_search": "400", "max_scan_tuples": "20000"}

@@ -98,9 +98,10 @@ class Direct:
         query = Query(question, limit=depth // 10)  # recall looks for ten times the limit
         encoding = self._encoder.encode_query(question, Deadline.after(TIMEOUT_S))
         plain, reranked = (
-            self._search(query, encoding, project, how_many).stages_ms for how_many in (0, depth)
+            sum(self._search(query, encoding, project, how_many).stages_ms.values())
+            for how_many in (0, depth)
         )
-        return reranked["recall"] + reranked["rerank"] - plain["recall"] - plain["rerank"]
+        return reranked - plain
 
     def sessions(self) -> frozenset[int]:
         """The process ids of this side's database sessions, warmed up to their full number."""

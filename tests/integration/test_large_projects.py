@@ -10,8 +10,9 @@ import pytest
 from tests.integration.service import Service, running, until
 from workers.deadline import Deadline
 from workers.model import Level
+from workers.pipeline.walk import FANS
 from workers.store.database import Database
-from workers.store.search import QUERIES, ProjectSearch
+from workers.store.search import QUERIES, RECALL_HNSW, ProjectSearch
 from workers.store.vector_indexes import IndexedProjects
 
 EXACT_ROWS = 500
@@ -88,7 +89,7 @@ def test_only_the_large_project_has_an_index(large: Service) -> None:
 
 def test_the_planner_uses_the_project_s_own_index(large: Service) -> None:
     ((_, name),) = _indexes(large)
-    query = QUERIES["recall_hnsw"].replace("DIMENSION", str(DIMENSION))
+    query = RECALL_HNSW.replace("DIMENSION", str(DIMENSION))
     arguments = {
         "project": "large",
         "model": 1,
@@ -144,6 +145,33 @@ def test_no_filter_makes_the_index_answer_short(
         assert len(served.candidates) == len(exact.candidates)
         assert served.documents == exact.documents
         assert {candidate.level for candidate in served.candidates} <= set(levels)
+
+
+@pytest.mark.parametrize("name", ["served", "exact", "small"])
+def test_recalling_and_loading_at_once_finds_the_same(
+    searches: dict[str, ProjectSearch], name: str
+) -> None:
+    (question,) = vectors(1)
+    levels = [Level.L0, Level.L1]
+    recalled = searches[name].recall(question, levels, 50, 0, False, LATER)
+    best = recalled.candidates[:5]
+
+    at_once, loaded = searches[name].recall_and_load(question, levels, 50, 5, FANS, LATER)
+
+    assert at_once.candidates[:5] == best
+    assert (at_once.found, at_once.documents) == (recalled.found, recalled.documents)
+    assert at_once.plan == recalled.plan
+    assert loaded == searches[name].load([one.sha256 for one in best], FANS, LATER)
+    assert [node.text for node in loaded.nodes.values()] == [f"text {one.sha256}" for one in best]
+
+
+def test_where_nothing_is_found_nothing_is_loaded(searches: dict[str, ProjectSearch]) -> None:
+    (question,) = vectors(1)
+
+    recalled, loaded = searches["small"].recall_and_load(question, [Level.L2], 50, 5, FANS, LATER)
+
+    assert (recalled.candidates, recalled.found, recalled.documents) == ((), 0, 0)
+    assert (loaded.nodes, loaded.steps) == ({}, [])
 
 
 def test_an_index_whose_project_is_gone_is_dropped(large: Service) -> None:

@@ -11,7 +11,7 @@ from workers.model import (
     Encoding,
     Explained,
     Hit,
-    Level,
+    Loaded,
     Node,
     Outcome,
     ProjectName,
@@ -95,14 +95,13 @@ def _answer(
     with stages.stage("embed"):
         encoding, origin = encode(query.text, deadline)
     with stages.stage("recall"):
-        recalled = nodes.recall(
-            encoding.vector,
-            query.levels,
-            query.recall_depth,
-            rerank_depth,
-            reranker.needs_text and rerank_depth > 0,
-            deadline,
-        )
+        looked = (encoding.vector, query.levels, query.recall_depth)
+        loaded = None
+        if rerank_depth == 0 and not query.is_explained:
+            recalled, loaded = nodes.recall_and_load(*looked, query.limit, FANS, deadline)
+        else:
+            has_text = reranker.needs_text and rerank_depth > 0
+            recalled = nodes.recall(*looked, rerank_depth, has_text, deadline)
     with stages.stage("rerank"):
         # Without time left for the walk there would be no hits at all, however many were reranked.
         walk_s = min(WALK_MOST_S, WALK_SHARE * deadline.remaining())
@@ -112,14 +111,18 @@ def _answer(
             question, recalled.candidates, reranker, rerank_depth, until, reranker.batch
         )
     with stages.stage("walk"):
-        hits = _load_hits(reranked.ranking[: query.limit], project, nodes, deadline)
+        best = reranked.ranking[: query.limit]
+        if loaded is None:
+            shas = [candidate.sha256 for candidate in best]
+            loaded = nodes.load(shas, FANS, deadline) if shas else Loaded({}, ())
+        hits = _hits(project, best, loaded)
     return Outcome(
         project,
         Status.SUCCESSFUL if reranked.reason is None else Status.PARTIAL,
         hits=hits,
         reason=reranked.reason,
         message=reranked.message,
-        candidates=len(recalled.candidates),
+        candidates=recalled.found,
         requested=query.recall_depth,
         plan=recalled.plan,
         reranked=reranked.scored,
@@ -139,14 +142,7 @@ def late(project: ProjectName, reason: str, stages: Stages) -> Outcome:
     )
 
 
-def _load_hits(
-    best: Sequence[Candidate], project: ProjectName, nodes: Searchable, deadline: Deadline
-) -> tuple[Hit, ...]:
-    if not best:
-        return ()
-    shas = [candidate.sha256 for candidate in best]
-    climbing = [candidate.sha256 for candidate in best if candidate.level is not Level.L0]
-    loaded = nodes.load(shas, climbing, FANS, deadline)
+def _hits(project: ProjectName, best: Sequence[Candidate], loaded: Loaded) -> tuple[Hit, ...]:
     steps = by_child(loaded.steps)
     # A node deleted between recall and here is simply no longer a hit.
     return tuple(

@@ -16,11 +16,15 @@ from workers.model import (
     Step,
     Vector,
 )
-from workers.store.database import Database, Statement
+from workers.store.database import Database, Rows, Statement
 from workers.store.queries import load_queries
 from workers.store.vector_indexes import IndexedProjects
 
 QUERIES = load_queries("search.sql")
+RECALL_EXACT = QUERIES["nearest_exact"] + QUERIES["candidates"]
+RECALL_HNSW = QUERIES["nearest_hnsw"] + QUERIES["candidates"]
+RECALL_AND_LOAD = QUERIES["nearest_exact"] + QUERIES["hits"] + QUERIES["loaded"]
+LOAD = QUERIES["given"] + QUERIES["loaded"]
 
 HIT_CHARACTERS = 20_000  # of a hit's text that an answer carries
 PARENT_CHARACTERS = 1_000  # of each parent's
@@ -54,17 +58,56 @@ class ProjectSearch:
         deadline: Deadline,
     ) -> Recalled:
         """Exact while that is quick; by the index, and exact after all if that found too few."""
-        looked = {"query": query, "levels": list(levels), "depth": depth}
-        arguments = self._key | looked | {"tokens_for": tokens_for, "has_text": has_text}
+        arguments = self._looking(query, levels, depth)
+        arguments |= {"tokens_for": tokens_for, "has_text": has_text}
+        share = self._share_if_large(levels, deadline)
+        if share is not None:
+            recalled = self._recall_hnsw(arguments, len(query), depth, share, deadline)
+            if recalled.found >= min(depth, recalled.documents):
+                return recalled
+        statement = Statement(RECALL_EXACT, arguments)
+        (rows,) = self._database.read([statement], deadline, "force_generic_plan")
+        return _recalled("exact", rows)
+
+    def recall_and_load(
+        self,
+        query: Vector,
+        levels: Sequence[Level],
+        depth: int,
+        hits: int,
+        fans: Sequence[int],
+        deadline: Deadline,
+    ) -> tuple[Recalled, Loaded]:
+        """In one statement, but for a large project."""
+        if self._share_if_large(levels, deadline) is not None:
+            recalled = self.recall(query, levels, depth, 0, False, deadline)
+            best = recalled.candidates[:hits]
+            return recalled, self.load([one.sha256 for one in best], fans, deadline)
+        arguments = self._looking(query, levels, depth) | {"hits": hits} | _loading(fans)
+        statement = Statement(RECALL_AND_LOAD, arguments)
+        (rows,) = self._database.read([statement], deadline, "force_generic_plan")
+        best = tuple(
+            Candidate(row["sha256"], Level(row["level"]), row["distance"])
+            for row in _nodes_of(rows)
+        )
+        found, documents = rows[0]["found"], rows[0]["documents"]
+        return Recalled(best, found, documents, "exact"), _loaded(rows)
+
+    def load(self, nodes: Sequence[Sha256], fans: Sequence[int], deadline: Deadline) -> Loaded:
+        statement = Statement(LOAD, self._key | {"nodes": list(nodes)} | _loading(fans))
+        (rows,) = self._database.read([statement], deadline, "force_generic_plan")
+        return _loaded(rows)
+
+    def _looking(self, query: Vector, levels: Sequence[Level], depth: int) -> dict[str, Any]:
+        return self._key | {"query": query, "levels": list(levels), "depth": depth}
+
+    def _share_if_large(self, levels: Sequence[Level], deadline: Deadline) -> float | None:
+        """Where the index is to be used, the share of the project's nodes on these levels."""
         rows = self._indexed.rows_of(self._project, deadline)
-        if rows is not None:
-            asked = sum(rows.get(level, 0) for level in levels)
-            if asked > self._exact_rows:
-                share = asked / max(1, sum(rows.values()))
-                recalled = self._recall_hnsw(arguments, len(query), depth, share, deadline)
-                if len(recalled.candidates) >= min(depth, recalled.documents):
-                    return recalled
-        return self._recalled("exact", [Statement(QUERIES["recall_exact"], arguments)], deadline)
+        if rows is None:
+            return None
+        asked = sum(rows.get(level, 0) for level in levels)
+        return asked / max(1, sum(rows.values())) if asked > self._exact_rows else None
 
     def _recall_hnsw(
         self,
@@ -79,48 +122,66 @@ class ProjectSearch:
             "ef_search": str(min(1000, max(400, round(2 * depth / share)))),
             "max_scan_tuples": str(min(200_000, max(20_000, round(4 * depth / share)))),
         }
-        query = QUERIES["recall_hnsw"].replace("DIMENSION", str(dimension))
+        query = RECALL_HNSW.replace("DIMENSION", str(dimension))
         statements = [
             Statement(QUERIES["hnsw_settings"], settings),
             Statement(query, arguments, is_planned_anew=True),
         ]
-        return self._recalled("hnsw", statements, deadline)
-
-    def _recalled(self, plan: str, statements: list[Statement], deadline: Deadline) -> Recalled:
-        """Run these; the last one recalls."""
-        count = Statement(QUERIES["count_nodes"], statements[-1].arguments)
-        *_, rows, counted = self._database.read([*statements, count], deadline)
-        candidates = tuple(_candidate(row) for row in rows)
-        return Recalled(candidates, int(counted[0]["nodes"]), plan)
-
-    def load(
-        self,
-        nodes: Sequence[Sha256],
-        climbing: Sequence[Sha256],
-        fans: Sequence[int],
-        deadline: Deadline,
-    ) -> Loaded:
-        walk = self._key | {"nodes": list(climbing), "fans": list(fans), "most": PARENT_CHARACTERS}
-        load = self._key | {"nodes": list(nodes), "most": HIT_CHARACTERS}
-        statements = [
-            Statement(QUERIES["load_nodes"], load),
-            Statement(QUERIES["walk_edges"], walk),
-        ]
-        wanted = statements if climbing else statements[:1]
-        found, *walked = self._database.read(wanted, deadline, "force_generic_plan")
-        steps = [
-            Step(child=row.pop("child"), siblings=row.pop("siblings"), parent=_node(row))
-            for rows in walked
-            for row in rows
-        ]
-        return Loaded({row["sha256"]: _node(row) for row in found}, steps)
+        _, rows = self._database.read(statements, deadline)
+        return _recalled("hnsw", rows)
 
 
-def _candidate(row: dict[str, Any]) -> Candidate:
-    return Candidate(**row | {"level": Level(row["level"]), "kind": Kind(row["kind"])})
+def _loading(fans: Sequence[int]) -> dict[str, Any]:
+    return {
+        "fans": list(fans),
+        "hit_characters": HIT_CHARACTERS,
+        "parent_characters": PARENT_CHARACTERS,
+    }
+
+
+def _recalled(plan: str, rows: Rows) -> Recalled:
+    candidates = tuple(
+        Candidate(
+            row["sha256"],
+            Level(row["level"]),
+            row["distance"],
+            row["text_length"] or 0,
+            row["tokens"],
+            row["text"],
+        )
+        for row in rows
+        if row["sha256"] is not None
+    )
+    return Recalled(candidates, len(candidates), rows[0]["documents"], plan)
+
+
+def _loaded(rows: Rows) -> Loaded:
+    steps = [
+        Step(row["child"], _node(row), row["siblings"]) for row in rows if row["child"] is not None
+    ]
+    return Loaded({row["sha256"]: _node(row) for row in _nodes_of(rows)}, steps)
+
+
+def _nodes_of(rows: Rows) -> list[dict[str, Any]]:
+    """Of rows of `loaded`, those of the hits themselves; of one that is not there, all is NULL."""
+    return [row for row in rows if row["child"] is None and row["sha256"] is not None]
 
 
 def _node(row: dict[str, Any]) -> Node:
-    values = {**row, "level": Level(row["level"]), "kind": Kind(row["kind"])}
-    values |= {name: tuple(row[name]) for name in ("breadcrumb", "tags") if name in row}
-    return Node(**values)
+    return Node(
+        project=row["project"],
+        sha256=row["sha256"],
+        level=Level(row["level"]),
+        kind=Kind(row["kind"]),
+        source=row["source"],
+        text=row["text"],
+        position=row["position"],
+        occurred_at=row["occurred_at"],
+        title=row["title"],
+        breadcrumb=tuple(row["breadcrumb"] or ()),
+        span=row["span"],
+        standing_id=row["standing_id"],
+        tags=tuple(row["tags"] or ()),
+        metadata=row["metadata"] or {},
+        is_excerpt=row["is_excerpt"],
+    )

@@ -13,7 +13,7 @@ from workers.engines.late_interaction import STOP_WORDS, WIDTH, stop_ids
 from workers.engines.minilm import MAX_PADDED_TOKENS, MAX_TOKENS, MODEL, MiniLM, Reading
 from workers.engines.projection import PROJECTION_SHA256, TOKEN_MODEL, load_projection
 from workers.errors import EmbeddingServiceUnavailable
-from workers.model import Candidate, Encoding, Kind, Level, Question
+from workers.model import Candidate, Encoding, Level, Question
 
 POD = "How do I restart a failed pod?"
 POD_ANSWER = "Delete the failed pod and the controller starts a new one."
@@ -63,7 +63,6 @@ def candidates(
         Candidate(
             sha256=f"{index:064x}",
             level=Level.L0,
-            kind=Kind.TURN,
             distance=1 - float(question.vector @ passage.vector),
             text_length=len(text),
             tokens=passage.tokens,

@@ -18,7 +18,7 @@ from workers.deadline import Deadline
 from workers.engines.build import build_reranker
 from workers.engines.http_reranker import _SCALES, HttpReranker, Scale, endpoint_of
 from workers.errors import NotReranked
-from workers.model import Candidate, Encoding, Kind, Level, Question
+from workers.model import Candidate, Encoding, Level, Question
 from workers.pipeline.rerank import rerank
 
 KEY, TEXT = "sk-not-to-be-shown", "a text not to be shown"
@@ -41,7 +41,7 @@ def engine(stub: ModelStub, **options: Any) -> HttpReranker:
 
 def candidates(*texts: str) -> list[Candidate]:
     return [
-        Candidate(f"c{place}", Level.L0, Kind.TURN, place / 100, len(text), text=text)
+        Candidate(f"c{place}", Level.L0, place / 100, len(text), text=text)
         for place, text in enumerate(texts)
     ]
 

@@ -12,7 +12,7 @@ import pytest
 from workers.deadline import Deadline
 from workers.engines.http_embedder import HttpEmbedder
 from workers.engines.http_reranker import Api, HttpReranker, Scale
-from workers.model import Candidate, Encoding, Kind, Level, Question, Refused
+from workers.model import Candidate, Encoding, Level, Question, Refused
 
 pytestmark = pytest.mark.live
 
@@ -60,10 +60,7 @@ def test_a_live_embedding_server_finds_the_passage_that_answers(embedder: HttpEm
 
 def test_a_live_rerank_server_puts_the_passage_that_answers_first(reranker: HttpReranker) -> None:
     texts = [CAKE, POD_ANSWER, "word " * 5000, *[f"{CAKE} {n}" for n in range(47)]]
-    found = [
-        Candidate(f"{n}", Level.L0, Kind.TURN, 0.5, len(text), text=text)
-        for n, text in enumerate(texts)
-    ]
+    found = [Candidate(f"{n}", Level.L0, 0.5, len(text), text=text) for n, text in enumerate(texts)]
     question = Question(POD, Encoding(np.ones(1, np.float32), None))
 
     scores = reranker.score(question, found, Deadline.after(60))

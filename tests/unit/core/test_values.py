@@ -10,7 +10,6 @@ from workers.model import (
     PROJECT_NAME,
     Answer,
     Candidate,
-    Kind,
     Level,
     Outcome,
     Principal,
@@ -21,7 +20,7 @@ from workers.model import (
 
 @pytest.mark.parametrize(("distance", "similarity"), [(0.0, 1.0), (0.25, 0.75), (1.0, 0), (2, 0)])
 def test_a_candidate_s_similarity_is_cut_at_zero(distance: float, similarity: float) -> None:
-    assert Candidate("sha", Level.L0, Kind.TURN, distance, 1).semantic == similarity
+    assert Candidate("sha", Level.L0, distance, 1).semantic == similarity
 
 
 @pytest.mark.parametrize(("limit", "depth"), [(1, 50), (5, 50), (7, 70), (50, 500), (80, 500)])

@@ -16,7 +16,7 @@ from workers.engines.late_interaction import (
     interactions,
     zipf_weights,
 )
-from workers.model import Candidate, Encoding, Kind, Level, Question
+from workers.model import Candidate, Encoding, Level, Question
 
 STOP, COMMON, RARE = 1000, 2000, 30000
 RNG = np.random.default_rng(7)
@@ -48,7 +48,7 @@ def score(question: Encoding, candidates: list[Candidate]) -> list[float | None]
 
 
 def candidate(packed: bytes | None, length: int = 100, distance: float = 0.5) -> Candidate:
-    return Candidate("0" * 64, Level.L0, Kind.TURN, distance, length, packed)
+    return Candidate("0" * 64, Level.L0, distance, length, packed)
 
 
 def tokens_of(encoding: Encoding) -> bytes:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -91,7 +91,7 @@ def score_of(name: str) -> float:
 
 
 def candidate(name: str, distance: float, level: Level = Level.L1) -> Candidate:
-    return Candidate(name, level, KINDS[level], distance, text_length=10)
+    return Candidate(name, level, distance, text_length=10)
 
 
 def ranking_of(*names: str) -> list[Candidate]:
@@ -137,19 +137,26 @@ class FakeMemory:
         nearest = sorted(asked, key=lambda name: (self.distances[name], name))[:depth]
         found = [candidate(name, self.distances[name], self.nodes[name].level) for name in nearest]
         documents = sum(one.level in levels for one in self.nodes.values())
-        return Recalled(tuple(found), documents, plan="exact")
+        return Recalled(tuple(found), len(found), documents, plan="exact")
 
-    def load(
+    def recall_and_load(
         self,
-        nodes: Sequence[str],
-        climbing: Sequence[str],
+        query: Vector,
+        levels: Sequence[Level],
+        depth: int,
+        hits: int,
         fans: Sequence[int],
         deadline: Deadline,
-    ) -> Loaded:
+    ) -> tuple[Recalled, Loaded]:
+        recalled = self.recall(query, levels, depth, 0, False, deadline)
+        best = recalled.candidates[:hits]
+        return replace(recalled, candidates=best), self.load(ids(best), fans, deadline)
+
+    def load(self, nodes: Sequence[str], fans: Sequence[int], deadline: Deadline) -> Loaded:
         self.on_walk()
         in_time(deadline)
         found: dict[str, list[Step]] = {}
-        layer = list(climbing)
+        layer = list(nodes)
         for fan in fans:
             for child in layer:
                 parents = self.edges.get(child, ())

@@ -68,6 +68,19 @@ def test_the_best_candidates_come_back_whole_and_in_the_reranker_s_order(asker: 
     assert (outcome.embedding_cache, outcome.reranker) == ("miss", "fake reranker")
 
 
+@pytest.mark.parametrize("is_explained", [False, True])
+def test_without_reranking_the_order_is_recall_s(asker: Asker, is_explained: bool) -> None:
+    names = [f"n{number}" for number in range(9)]
+    asker.query = replace(asker.query, limit=2, is_explained=is_explained)
+
+    outcome = asker.ask(memory_of(*names), rerank_depth=0)
+
+    assert ids(outcome.hits) == ["n0", "n1"]
+    assert [hit.text for hit in outcome.hits] == ["text n0", "text n1"]
+    assert (outcome.candidates, outcome.reranked, outcome.reranker) == (9, 0, None)
+    assert len(outcome.explained) == (9 if is_explained else 0)
+
+
 def test_a_project_without_nodes_is_successful_and_empty(asker: Asker) -> None:
     outcome = asker.ask(FakeMemory())
 

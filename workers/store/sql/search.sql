@@ -1,40 +1,18 @@
--- name: count_nodes
--- How many nodes of one project a query on these levels looks at.
-SELECT coalesce(sum(nodes), 0)::bigint AS nodes
-  FROM node_count
- WHERE project = %(project)s AND level = ANY(%(levels)s)
-
--- name: recall_exact
--- The nodes of one project nearest to a question, best first, each exactly measured.
--- The vector table alone picks them; each is looked up after (OFFSET 0 keeps the planner from turning
--- that into joins, which cost more than the search). `+ 0` keeps any vector index out of it: an index
--- would lose rows to the filters. The first %(tokens_for)s carry their token vectors, and their texts
--- if the reranker reads them, so that reranking needs no second statement.
+-- name: nearest_exact
+-- Recall: the vectors of one project nearest to a question, each exactly measured. The vector table
+-- alone picks them. `+ 0` keeps any vector index out of it: an index would lose rows to the filters.
+-- `candidates` or `hits` goes on from here.
 WITH nearest AS MATERIALIZED (
-    SELECT sha256, (embedding <=> %(query)s) + 0 AS distance
+    SELECT sha256, level, (embedding <=> %(query)s) + 0 AS distance
       FROM node_vector
      WHERE project = %(project)s AND model = %(model)s AND level = ANY(%(levels)s)
      ORDER BY distance, sha256
      LIMIT %(depth)s
-), ranked AS (
-    SELECT sha256, distance, row_number() OVER (ORDER BY distance, sha256) AS rank FROM nearest
+), counted AS (
+    SELECT coalesce(sum(nodes), 0)::bigint AS documents
+      FROM node_count
+     WHERE project = %(project)s AND level = ANY(%(levels)s)
 )
-SELECT ranked.sha256, node.level, node.kind, ranked.distance, node.text_length, node.text,
-       tokens.tokens
-  FROM ranked
- CROSS JOIN LATERAL (
-       SELECT level, kind, length(text) AS text_length,
-              CASE WHEN %(has_text)s AND ranked.rank <= %(tokens_for)s THEN text END AS text
-         FROM memory_node
-        WHERE project = %(project)s AND sha256 = ranked.sha256
-       OFFSET 0) AS node
-  LEFT JOIN LATERAL (
-       SELECT tokens
-         FROM node_tokens
-        WHERE project = %(project)s AND token_model = %(token_model)s
-          AND sha256 = ranked.sha256 AND ranked.rank <= %(tokens_for)s
-       OFFSET 0) AS tokens ON true
- ORDER BY ranked.rank
 
 -- name: hnsw_settings
 -- For the rest of this transaction: let the index go on until enough rows pass the filters, within
@@ -45,27 +23,38 @@ SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true),
        set_config('hnsw.scan_mem_multiplier', '4', true),
        set_config('enable_sort', 'off', true)
 
--- name: recall_hnsw
--- As recall_exact, by the project's own index. Its rows come in nearly the right order and are
+-- name: nearest_hnsw
+-- As nearest_exact, by the project's own index. Its rows come in nearly the right order and are
 -- sorted outside. DIMENSION stands for a number: a type modifier cannot be a parameter.
 WITH nearest AS MATERIALIZED (
-    SELECT sha256, embedding::vector(DIMENSION) <=> %(query)s AS distance
+    SELECT sha256, level, embedding::vector(DIMENSION) <=> %(query)s AS distance
       FROM node_vector
      WHERE project = %(project)s AND model = %(model)s AND level = ANY(%(levels)s)
      ORDER BY embedding::vector(DIMENSION) <=> %(query)s
      LIMIT %(depth)s
-), ranked AS (
-    SELECT sha256, distance, row_number() OVER (ORDER BY distance + 0, sha256) AS rank FROM nearest
+), counted AS (
+    SELECT coalesce(sum(nodes), 0)::bigint AS documents
+      FROM node_count
+     WHERE project = %(project)s AND level = ANY(%(levels)s)
 )
-SELECT ranked.sha256, node.level, node.kind, ranked.distance, node.text_length, node.text,
+
+-- name: candidates
+-- The nearest, best first, each with the number of nodes that were looked at; where there are none,
+-- one row with that alone. The first %(tokens_for)s carry what a reranker reads, so that it needs no
+-- second statement. They are looked up after (OFFSET 0 keeps the planner from turning that into
+-- joins, which cost more than the search).
+, ranked AS (
+    SELECT *, row_number() OVER (ORDER BY distance + 0, sha256) AS rank FROM nearest
+)
+SELECT counted.documents, ranked.sha256, ranked.level, ranked.distance, node.text_length, node.text,
        tokens.tokens
-  FROM ranked
- CROSS JOIN LATERAL (
-       SELECT level, kind, length(text) AS text_length,
-              CASE WHEN %(has_text)s AND ranked.rank <= %(tokens_for)s THEN text END AS text
+  FROM counted
+  LEFT JOIN ranked ON true
+  LEFT JOIN LATERAL (
+       SELECT length(text) AS text_length, CASE WHEN %(has_text)s THEN text END AS text
          FROM memory_node
-        WHERE project = %(project)s AND sha256 = ranked.sha256
-       OFFSET 0) AS node
+        WHERE project = %(project)s AND sha256 = ranked.sha256 AND ranked.rank <= %(tokens_for)s
+       OFFSET 0) AS node ON true
   LEFT JOIN LATERAL (
        SELECT tokens
          FROM node_tokens
@@ -74,24 +63,38 @@ SELECT ranked.sha256, node.level, node.kind, ranked.distance, node.text_length, 
        OFFSET 0) AS tokens ON true
  ORDER BY ranked.rank
 
--- name: load_nodes
--- The nodes behind the best candidates; of a very long text only the beginning.
-SELECT project, sha256, level, kind, source, left(text, %(most)s) AS text,
-       length(text) > %(most)s AS is_excerpt, position, occurred_at, title, breadcrumb, span,
-       standing_id, tags, metadata
-  FROM memory_node
- WHERE project = %(project)s AND sha256 = ANY(%(nodes)s)
+-- name: hits
+-- The best %(hits)s of the nearest, for an answer whose order is recall's; where there are none, one
+-- row without a node. `loaded` goes on from here.
+, hit AS (
+    SELECT nearest.sha256, nearest.level, nearest.distance, counted.documents,
+           count(nearest.sha256) OVER () AS found,
+           row_number() OVER (ORDER BY distance, sha256) AS rank
+      FROM counted
+      LEFT JOIN nearest ON true
+     ORDER BY rank
+     LIMIT %(hits)s
+)
 
--- name: walk_edges
--- The edges within two hops of these nodes (L2 to L1 to L0), with an excerpt of the parent at the end
--- of each. At most fans[1] parents of a node are followed at the first hop, fans[2] at the second;
--- `siblings` says how many a node has, so that an answer can say what it leaves out.
-WITH first AS (
+-- name: given
+-- The nodes to load where reranking has chosen them. `loaded` goes on from here.
+WITH hit AS (
+    SELECT sha256, NULL::float8 AS distance, NULL::bigint AS documents, NULL::bigint AS found, rank
+      FROM unnest(%(nodes)s::text[]) WITH ORDINALITY AS node (sha256, rank)
+)
+
+-- name: loaded
+-- The hits, and the edges within two hops of them (L2 to L1 to L0) with the parent at the end of
+-- each; only the latter have a `child`. Of a long text only the beginning. At most fans[1] parents of
+-- a node are followed at the first hop, fans[2] at the second; `siblings` says how many a node has,
+-- so that an answer can say what it leaves out.
+, first AS (
     SELECT child, parent, rank, siblings
       FROM (SELECT child, parent, count(*) OVER (PARTITION BY child) AS siblings,
                    row_number() OVER (PARTITION BY child ORDER BY precedence, parent) AS rank
               FROM memory_edge
-             WHERE project = %(project)s AND child = ANY(%(nodes)s)) AS step
+             WHERE project = %(project)s
+               AND child = ANY(ARRAY(SELECT sha256 FROM hit))) AS step
      WHERE rank <= (%(fans)s::integer[])[1]
 ), second AS (
     SELECT child, parent, rank, siblings
@@ -104,11 +107,25 @@ WITH first AS (
 ), edge AS (
     SELECT * FROM first UNION SELECT * FROM second
 )
-SELECT edge.child, edge.siblings, node.project, node.sha256, node.level, node.kind, node.source,
-       left(node.text, %(most)s) AS text, length(node.text) > %(most)s AS is_excerpt,
-       node.position, node.occurred_at
+SELECT NULL AS child, NULL AS siblings, hit.rank, hit.documents, hit.found, hit.distance,
+       node.project, node.sha256, node.level, node.kind, node.source,
+       left(node.text, %(hit_characters)s) AS text,
+       length(node.text) > %(hit_characters)s AS is_excerpt,
+       node.position, node.occurred_at, node.title, node.breadcrumb, node.span, node.standing_id,
+       node.tags, node.metadata
+  FROM hit
+  LEFT JOIN LATERAL (  -- OFFSET 0 keeps it one look-up a hit; a hash would read the whole project
+       SELECT * FROM memory_node WHERE project = %(project)s AND sha256 = hit.sha256 OFFSET 0
+       ) AS node ON true
+ UNION ALL
+SELECT edge.child, edge.siblings, edge.rank, NULL, NULL, NULL,
+       node.project, node.sha256, node.level, node.kind, node.source,
+       left(node.text, %(parent_characters)s),
+       length(node.text) > %(parent_characters)s,
+       node.position, node.occurred_at, NULL, NULL, NULL, NULL,
+       NULL, NULL
   FROM edge
- CROSS JOIN LATERAL (  -- OFFSET 0 keeps it one look-up an edge; a hash would read the whole project
+ CROSS JOIN LATERAL (
        SELECT * FROM memory_node WHERE project = %(project)s AND sha256 = edge.parent OFFSET 0
        ) AS node
- ORDER BY edge.child, edge.rank
+ ORDER BY child NULLS FIRST, rank
