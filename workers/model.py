@@ -144,11 +144,27 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Parent:
+    """One step of provenance, down to raw evidence."""
+
+    level: Level
+    kind: Kind
+    sha256: Sha256
+    source: str
+    text: str
+    turn: int | None
+    timestamp: datetime | None
+    parents: tuple["Parent", ...] = ()
+    parents_omitted: int = 0
+    is_excerpt: bool = False  # `text` is only the beginning
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One edge of a walk: a node, and one of the parents it was made from."""
 
     child: Sha256
-    parent: Node
+    parent: Parent
     siblings: int  # parents the child has in all
 
 
@@ -168,22 +184,6 @@ class Loaded:
 
     nodes: Mapping[Sha256, Node]
     steps: Sequence[Step]
-
-
-@dataclass(frozen=True, slots=True)
-class Parent:
-    """One step of provenance, down to raw evidence."""
-
-    level: Level
-    kind: Kind
-    sha256: Sha256
-    source: str
-    text: str
-    turn: int | None
-    timestamp: datetime | None
-    parents: tuple["Parent", ...] = ()
-    parents_omitted: int = 0
-    is_excerpt: bool = False  # `text` is only the beginning
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from workers.model import Level, Node, Parent, Sha256, Step
+from workers.model import Level, Parent, Sha256, Step
 
 # Parents shown of a hit, and of each of these: L2 -> L1 -> L0. More are counted, not shown. A
 # synthesis may stand on hundreds of turns, and fifty of them in one answer would be megabytes.
@@ -28,24 +29,13 @@ def parents_of(
         return (), 0
     own = steps.get(node, ())
     shown = own[: fans[0]]
-    parents = tuple(_parent(step.parent, steps, fans[1:]) for step in shown)
+    parents = tuple(_with_parents(step.parent, steps, fans[1:]) for step in shown)
     return parents, (own[0].siblings - len(shown) if own else 0)
 
 
-def _parent(node: Node, steps: Steps, fans: Sequence[int]) -> Parent:
+def _with_parents(node: Parent, steps: Steps, fans: Sequence[int]) -> Parent:
     parents, omitted = parents_of(node.sha256, steps, fans)
-    return Parent(
-        level=node.level,
-        kind=node.kind,
-        sha256=node.sha256,
-        source=node.source,
-        text=node.text,
-        is_excerpt=node.is_excerpt,
-        turn=node.position,
-        timestamp=node.occurred_at,
-        parents=parents,
-        parents_omitted=omitted,
-    )
+    return replace(node, parents=parents, parents_omitted=omitted) if parents else node
 
 
 def reaches_evidence(level: Level, parents: Iterable[Parent]) -> bool:

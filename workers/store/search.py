@@ -10,6 +10,7 @@ from workers.model import (
     Level,
     Loaded,
     Node,
+    Parent,
     ProjectName,
     Recalled,
     Sha256,
@@ -157,7 +158,9 @@ def _recalled(plan: str, rows: Rows) -> Recalled:
 
 def _loaded(rows: Rows) -> Loaded:
     steps = [
-        Step(row["child"], _node(row), row["siblings"]) for row in rows if row["child"] is not None
+        Step(row["child"], _parent(row), row["siblings"])
+        for row in rows
+        if row["child"] is not None
     ]
     return Loaded({row["sha256"]: _node(row) for row in _nodes_of(rows)}, steps)
 
@@ -178,10 +181,23 @@ def _node(row: dict[str, Any]) -> Node:
         position=row["position"],
         occurred_at=row["occurred_at"],
         title=row["title"],
-        breadcrumb=tuple(row["breadcrumb"] or ()),
+        breadcrumb=tuple(row["breadcrumb"]),
         span=row["span"],
         standing_id=row["standing_id"],
-        tags=tuple(row["tags"] or ()),
-        metadata=row["metadata"] or {},
+        tags=tuple(row["tags"]),
+        metadata=row["metadata"],
+        is_excerpt=row["is_excerpt"],
+    )
+
+
+def _parent(row: dict[str, Any]) -> Parent:
+    return Parent(
+        level=Level(row["level"]),
+        kind=Kind(row["kind"]),
+        sha256=row["sha256"],
+        source=row["source"],
+        text=row["text"],
+        turn=row["position"],
+        timestamp=row["occurred_at"],
         is_excerpt=row["is_excerpt"],
     )

@@ -19,6 +19,7 @@ from workers.model import (
     Loaded,
     Node,
     Outcome,
+    Parent,
     Question,
     Recalled,
     Silence,
@@ -107,6 +108,11 @@ def node(name: str, level: Level = Level.L0, project: str = "p") -> Node:
     return Node(project, name, level, KINDS[level], source=f"source of {name}", text=f"text {name}")
 
 
+def parent_of(node: Node) -> Parent:
+    """A node as the end of an edge."""
+    return Parent(node.level, node.kind, node.sha256, node.source, node.text, None, None)
+
+
 @dataclass
 class FakeMemory:
     """One project, as the pipeline reads it. Each read takes the time its `on_` says."""
@@ -161,7 +167,8 @@ class FakeMemory:
             for child in layer:
                 parents = self.edges.get(child, ())
                 found[child] = [
-                    Step(child, self.nodes[parent], len(parents)) for parent in parents[:fan]
+                    Step(child, parent_of(self.nodes[parent]), len(parents))
+                    for parent in parents[:fan]
                 ]
             layer = [step.parent.sha256 for child in layer for step in found[child]]
         kept = {name: self.nodes[name] for name in nodes if name not in self.forgotten}

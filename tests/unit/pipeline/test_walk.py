@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.unit.pipeline.pipeline_fakes import KINDS, node
+from tests.unit.pipeline.pipeline_fakes import KINDS, node, parent_of
 from workers.model import Level, Parent, Step
 from workers.pipeline.walk import by_child, parents_of, reaches_evidence
 
 
 def step(child: str, parent: str, level: Level = Level.L0, siblings: int = 1) -> Step:
-    return Step(child, node(parent, level), siblings)
+    return Step(child, parent_of(node(parent, level)), siblings)
 
 
 def parent(level: Level, *parents: Parent) -> Parent:
