@@ -27,6 +27,7 @@ def celery_options(url: str) -> dict[str, Any]:
             # protects nothing here. A lost search is ended by its deadline, and ingest work is
             # claimed in PostgreSQL and sent again from there. Prefetch limits hold all the same.
             "ack_emulation": False,
+            "priority_steps": [0],  # no priorities, so one list to wait on for each queue, not four
             "socket_keepalive": True,
             "socket_connect_timeout": 2,
             # Longer than the 1 s of a worker's blocking read; ends a publish to a hanging server.
