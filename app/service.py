@@ -73,8 +73,9 @@ class Service:
         else:
             self._searches.search_all(query, list(projects), sending)
         # Workers stop a reserve before the deadline; a third of it is kept for merging here.
-        self._states.wait(query_id, deadline.remaining() - reserve / 3)
-        answer = self._finalize(query_id, "waiter")
+        answer = self._states.wait(query_id, deadline.remaining() - reserve / 3)
+        if answer is None:
+            answer = self._finalize(query_id, "waiter")
         if answer is None:
             raise QueueUnavailable("Redis lost this query's state; ask again.")
         error = verdict(answer, parameters.allow_partial)

@@ -235,7 +235,7 @@ def canary(redis_url: str, queue: str, timeout_s: float) -> bool:
     }
     with reachable(), connect(redis_url) as client:
         celery.send_task(CANARY, [message], queue=queue, expires=timeout_s, ignore_result=True)
-        return wait_for(client, message["key"], timeout_s)
+        return wait_for(client, message["key"], timeout_s) is not None
 
 
 def ensure_local_key(database_url: str, key_file: Path) -> None:

@@ -146,16 +146,18 @@ class Jobs:
             frozen = None
         return merge_outcomes(job.id, frozen or _empty(job, "", Silence.UNFINISHED))
 
-    def find_answer(self, query_id: str) -> Answer | None:
-        return self._store.find_answer(query_id)
-
-    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | None:
+    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | Answer | None:
+        answer = self._store.find_answer(query_id)
+        if answer is not None:
+            return answer
         frozen = self._states.freeze(query_id, by, silence)
         if frozen is not None:
             return frozen
         job = self._store.find(query_id)
         if job is None or job.has_ended:
             return None
+        if silence is Silence.NO_ANSWER and job.left_s > 0:
+            return None  # Redis forgot it at this very moment: it is sent again
         if job.dispatched_at is None and silence is Silence.NO_ANSWER:
             silence = Silence.NEVER_BEGUN
         return _empty(job, by, silence)

@@ -158,18 +158,17 @@ class Searchable(Protocol):
 class Runs(Protocol):
     """The running state of queries, kept where every process can reach it."""
 
-    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | None:
-        """Stop accepting outcomes; None when the query is not known, or was cancelled.
+    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | Answer | None:
+        """Stop accepting outcomes; the answer where there is one already.
 
-        The first to freeze decides `by` and `silence`, which is why a project has no outcome.
+        None when the query is not known, or was cancelled. The first to freeze decides `by` and
+        `silence`, which is why a project has no outcome.
         """
         ...
 
     def publish(self, query_id: str, answer: Answer) -> Answer | None:
         """Make this the answer unless there is one; the one that stands, None if cancelled."""
         ...
-
-    def find_answer(self, query_id: str) -> Answer | None: ...
 
 
 class QueryStates(Protocol):
@@ -189,8 +188,8 @@ class QueryStates(Protocol):
         """Write the query's record; must come before any of its tasks is sent."""
         ...
 
-    def wait(self, query_id: str, seconds: float) -> None:
-        """Return once there is an answer, or after `seconds`."""
+    def wait(self, query_id: str, seconds: float) -> Answer | None:
+        """The answer once there is one, or None after `seconds`. For one that waits."""
         ...
 
 
@@ -208,7 +207,7 @@ class JobStates(Protocol):
         """
         ...
 
-    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | None:
+    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | Answer | None:
         """Stop accepting outcomes; None when the job is not known (any more)."""
         ...
 

@@ -20,12 +20,9 @@ def finalize(
     Anyone may call it at any time. Merging is pure and the first published answer stands, so two
     finalizers do the work twice and never differently, and one that dies leaves nothing locked.
     """
-    answer = runs.find_answer(query_id)
-    if answer is not None:
-        return answer
     frozen = runs.freeze(query_id, by, silence)
-    if frozen is None:
-        return None
+    if not isinstance(frozen, Frozen):
+        return frozen
     start = time.perf_counter()
     merged = merge_outcomes(query_id, frozen)
     spent = (time.perf_counter() - start) * 1000

@@ -6,7 +6,7 @@ Per query, all under one hash tag and all with a lifetime set in the same step t
                              of a job also base (where its revisions start), total and begun
     poimen:q:{id}:outcomes   hash: project -> outcome
     poimen:q:{id}:answer     the answer
-    poimen:q:{id}:done       list: one element once there is an answer, for whoever waits
+    poimen:q:{id}:done       list: the answer, once, for whoever waits
 
 and of a job, which many may watch while it runs, instead of the last two:
 
@@ -107,7 +107,10 @@ return left
 """
 
 # A job that was closed without being frozen, since it was cancelled, has no silence.
+# The answer where there is one already.
 _FREEZE = """
+local answer = redis.call('GET', KEYS[3])
+if answer then return {answer} end
 if redis.call('EXISTS', KEYS[1]) == 0 then return {} end
 if redis.call('HSETNX', KEYS[1], 'by', ARGV[1]) == 1 then
   redis.call('HSET', KEYS[1], 'silence', ARGV[2])
@@ -121,7 +124,7 @@ return {redis.call('HMGET', KEYS[1], 'projects', 'limit', 'by', 'silence', 'docu
 # The outcomes have become the answer; only the record stays, to tell who comes late.
 _PUBLISH = """
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2]) then
-  redis.call('LPUSH', KEYS[2], 'answer')
+  redis.call('LPUSH', KEYS[2], ARGV[1])
   redis.call('EXPIRE', KEYS[2], ARGV[2])
   redis.call('UNLINK', KEYS[3])
   return 1
@@ -201,11 +204,15 @@ class QueryRuns:
             said = self._record(keys=keys, args=[outcome.project, dump_outcome(outcome)])
         return Recorded(cast(int, said))
 
-    def freeze(self, query_id: str, by: str, silence: Silence = Silence.NO_ANSWER) -> Frozen | None:
-        keys = [_key(query_id), _key(query_id, "outcomes")]
+    def freeze(
+        self, query_id: str, by: str, silence: Silence = Silence.NO_ANSWER
+    ) -> Frozen | Answer | None:
+        keys = [_key(query_id), _key(query_id, "outcomes"), _key(query_id, "answer")]
         with reachable():
-            said = cast(list[list[bytes]], self._freeze(keys=keys, args=[by, silence.value]))
-        return _frozen(*said) if said else None
+            said = cast(list[Any], self._freeze(keys=keys, args=[by, silence.value]))
+        if not said:
+            return None
+        return load_answer(said[0]) if len(said) == 1 else _frozen(*said)
 
     def publish(self, query_id: str, answer: Answer) -> Answer:
         keys = [_key(query_id, part) for part in ("answer", "done", "outcomes")]
@@ -213,15 +220,11 @@ class QueryRuns:
             said = self._publish(keys=keys, args=[dump_answer(answer), _KEPT_S])
         return answer if said == 1 else load_answer(cast(bytes, said))
 
-    def find_answer(self, query_id: str) -> Answer | None:
+    def wait(self, query_id: str, seconds: float) -> Answer | None:
+        """The answer once there is one, or None after `seconds`. For one that waits."""
         with reachable():
-            data = self._redis.get(_key(query_id, "answer"))
-        return load_answer(cast(bytes, data)) if data else None
-
-    def wait(self, query_id: str, seconds: float) -> None:
-        """Return once there is an answer, or after `seconds`."""
-        with reachable():
-            wait_for(self._redis, _key(query_id, "done"), seconds)
+            data = wait_for(self._redis, _key(query_id, "done"), seconds)
+        return load_answer(data) if data else None
 
 
 class JobRuns(QueryRuns):

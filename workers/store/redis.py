@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 from urllib.parse import urlsplit
 
 from redis import Redis
@@ -40,17 +41,20 @@ def connect(url: str) -> Redis:
     )
 
 
-def wait_for(client: Redis, key: str, seconds: float, clock: Clock = time.monotonic) -> bool:
-    """Wait until a list has an element, and take it; False when the time is over.
+def wait_for(
+    client: Redis, key: str, seconds: float, clock: Clock = time.monotonic
+) -> bytes | None:
+    """Wait until a list has an element, and take it; None when the time is over.
 
     In slices shorter than the socket timeout, so that a server which hangs ends the wait, and a
     connection which drops costs one slice and not the whole wait again.
     """
     end = clock() + seconds
     while (left := end - clock()) > 0:
-        if client.blpop([key], timeout=min(left, _SLICE_S)) is not None:
-            return True
-    return False
+        taken = client.blpop([key], timeout=min(left, _SLICE_S))
+        if taken is not None:
+            return cast(bytes, taken[1])
+    return None
 
 
 @contextmanager

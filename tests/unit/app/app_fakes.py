@@ -169,18 +169,17 @@ class Queries:
             raise QueueUnavailable("no broker")
         self.sent.append((how, projects, query, left_s))
 
-    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | None:
+    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | Answer | None:
         if self.is_forgetful:
             return None
+        if query_id in self._answers:
+            return self._answers[query_id]
         projects, limit = self._asked[query_id]
         outcomes = {name: outcome for name in projects if (outcome := self.answer(name))}
         return Frozen(projects, limit, by, outcomes, silence)
 
     def publish(self, query_id: str, answer: Answer) -> Answer:
         return self._answers.setdefault(query_id, answer)
-
-    def find_answer(self, query_id: str) -> Answer | None:
-        return self._answers.get(query_id)
 
 
 @dataclass

@@ -218,12 +218,9 @@ class FakeRuns:
         self.answers: dict[str, Answer] = {}
         self.published: list[Answer] = []
 
-    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | None:
-        return self.queries.get(query_id)
+    def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | Answer | None:
+        return self.answers.get(query_id) or self.queries.get(query_id)
 
     def publish(self, query_id: str, answer: Answer) -> Answer:
         self.published.append(answer)
         return self.answers.setdefault(query_id, answer)
-
-    def find_answer(self, query_id: str) -> Answer | None:
-        return self.answers.get(query_id)

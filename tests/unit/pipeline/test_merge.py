@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.pipeline.pipeline_fakes import FakeRuns, candidate, found, frozen, hit, ids
-from workers.model import Answer, Frozen, Hit, Kind, Level, Outcome, Parent, Status
+from workers.model import Answer, Frozen, Hit, Kind, Level, Outcome, Parent, Silence, Status
 from workers.pipeline.merge import finalize, merge_order, merge_outcomes
 from workers.pipeline.rerank import best_first
 
@@ -233,8 +233,8 @@ def test_a_finalizer_that_was_overtaken_returns_the_answer_that_stands() -> None
     class Overtaken(FakeRuns):
         """Somebody else publishes while this one merges."""
 
-        def find_answer(self, query_id: str) -> Answer | None:
-            return None
+        def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | Answer | None:
+            return self.queries[query_id]
 
     runs = Overtaken(q=frozen(found("p")))
     standing = finalize(runs, "q", "callback")

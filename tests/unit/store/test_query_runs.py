@@ -1,6 +1,7 @@
 """The protocol by which many processes end one query once, on a Redis of this process."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import fakeredis
 import pytest
@@ -86,7 +87,6 @@ def test_an_unknown_query_cannot_be_frozen_into_being(server: fakeredis.FakeRedi
     runs = QueryRuns(server)
 
     assert runs.freeze("forgotten", "waiter") is None
-    assert runs.find_answer("forgotten") is None
     assert server.keys() == []
 
 
@@ -104,22 +104,21 @@ def test_publishing_returns_the_answer_that_stands(runs: QueryRuns) -> None:
 
     assert runs.publish(QUERY, first) == first
     assert runs.publish(QUERY, second) == first
-    assert runs.find_answer(QUERY) == first
+    assert runs.freeze(QUERY, "poll") == first
 
 
 def test_whoever_waits_is_woken_by_the_answer(runs: QueryRuns) -> None:
-    waiter = threading.Thread(target=runs.wait, args=[QUERY, 30.0])
-    waiter.start()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(runs.wait, QUERY, 30.0)
 
-    runs.publish(QUERY, answer_of("callback"))
+        runs.publish(QUERY, answer_of("callback"))
 
-    waiter.join(timeout=10.0)
-    assert not waiter.is_alive()
+        assert waiting.result(timeout=10.0) == answer_of("callback")
 
 
 def test_no_time_to_wait_is_no_wait_at_all(runs: QueryRuns) -> None:
-    runs.wait(QUERY, 0.0)  # 0 would mean for ever to Redis
-    runs.wait(QUERY, -1.0)
+    assert runs.wait(QUERY, 0.0) is None  # 0 would mean for ever to Redis
+    assert runs.wait(QUERY, -1.0) is None
 
 
 def test_every_key_has_a_lifetime_beyond_the_deadline(
@@ -217,8 +216,8 @@ def test_a_recorded_outcome_is_in_the_answer_or_was_told_that_it_came_late(
     for thread in threads:
         thread.join()
 
-    answer = runs.find_answer(QUERY)
-    assert answer is not None
+    answer = runs.freeze(QUERY, "poll")
+    assert isinstance(answer, Answer)
     for outcome in answer.outcomes:
         is_in = outcome.status is Status.SUCCESSFUL
         stored = (Recorded.RECORDED, Recorded.COMPLETED)
@@ -233,7 +232,6 @@ def test_a_redis_that_does_not_answer_is_said_without_its_address() -> None:
         lambda: runs.record(QUERY, found("alpha")),
         lambda: runs.freeze(QUERY, "waiter"),
         lambda: runs.publish(QUERY, answer_of("waiter")),
-        lambda: runs.find_answer(QUERY),
         lambda: runs.wait(QUERY, 1.0),
     ):
         with pytest.raises(QueueUnavailable) as caught:
