@@ -188,6 +188,7 @@ def test_the_first_end_stands(world: World, order: tuple[str, str]) -> None:
 def test_a_job_that_redis_has_forgotten_ends_with_nothing_found(world: World) -> None:
     world.begun(JOB, "alpha")
     world.states.jobs.clear()
+    world.time.advance(60)
 
     answer = world.jobs.end(JOB, "poll")
 
@@ -196,8 +197,22 @@ def test_a_job_that_redis_has_forgotten_ends_with_nothing_found(world: World) ->
     assert (world.store.status(JOB), world.store.rows[JOB].error) == ("failed", "deadline_exceeded")
 
 
+def test_a_job_that_redis_forgets_as_it_is_about_to_end_is_not_ended_before_its_deadline(
+    world: World, sweep: Sweep
+) -> None:
+    world.begun(JOB, "alpha")
+    world.states.jobs.clear()
+
+    assert world.jobs.end(JOB, "callback") is None
+
+    world.time.advance(2)
+    sweep.run()
+    assert (world.store.status(JOB), world.store.rows[JOB].attempts) == ("open", 2)
+
+
 def test_a_job_whose_turn_never_came_says_so(world: World) -> None:
     world.store.add(JOB, "alpha")
+    world.time.advance(60)
 
     answer = world.jobs.end(JOB, "poll")
 
