@@ -30,6 +30,11 @@ def submit_ingest() -> ResponseReturnValue:
     """Accept nodes or files, durably, and say where their status is."""
     who = principal()
     accepted = _uploaded(who) if request.mimetype == _MULTIPART else _sent(who)
+    return reply_accepted(accepted, who)
+
+
+def reply_accepted(accepted: Accepted, who: Principal) -> ResponseReturnValue:
+    """A 202 that says where the job of a submission is."""
     job_id = str(accepted.id)
     headers = {"Location": url_for("ingest.show_ingest", job_id=job_id)}
     if accepted.is_replayed:

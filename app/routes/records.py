@@ -1,8 +1,6 @@
 """What is stored, one by one: looked at, forgotten, carried elsewhere."""
 
-from http import HTTPStatus
-
-from flask import Blueprint, Response, request, url_for
+from flask import Blueprint, Response, request
 from flask.typing import ResponseReturnValue
 
 from app.parameters import (
@@ -12,7 +10,8 @@ from app.parameters import (
     read_parameters,
 )
 from app.routes import ingest_service, principal, record_service, reply
-from app.schemas import Forgotten, IngestAccepted, NodeRecord, SourceList, SourceRecord
+from app.routes.ingest import reply_accepted
+from app.schemas import Forgotten, NodeRecord, SourceList, SourceRecord
 from workers.errors import InvalidParameters
 
 bp = Blueprint("records", __name__)
@@ -83,7 +82,4 @@ def import_project(project: str) -> ResponseReturnValue:
     key = request.headers.get("Idempotency-Key")
     files = [(f"{project}.jsonl", data)]
     accepted = ingest_service().submit_files(files, "export", project, who, key)
-    job_id = str(accepted.id)
-    body = IngestAccepted(id=job_id, status="queued", duplicate=accepted.is_duplicate)
-    headers = {"Location": url_for("ingest.show_ingest", job_id=job_id)}
-    return reply(body, HTTPStatus.ACCEPTED, **headers)
+    return reply_accepted(accepted, who)

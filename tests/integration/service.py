@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import psycopg
 import requests
@@ -44,8 +45,9 @@ class Service:
         headers = {"Authorization": f"Bearer {self.key}"}
         return requests.get(self.url + path, params=parameters, headers=headers, timeout=40)
 
-    def post(self, path: str, body: Any) -> requests.Response:
-        headers = {"Authorization": f"Bearer {self.key}"}
+    def post(self, path: str, body: Any, **headers: str) -> requests.Response:
+        headers = {name.replace("_", "-"): said for name, said in headers.items()}
+        headers |= {"Authorization": f"Bearer {self.key}"}
         return requests.post(self.url + path, json=body, headers=headers, timeout=40)
 
     def ask(self, query: str, **parameters: Any) -> dict[str, Any]:
@@ -58,7 +60,8 @@ class Service:
     def ingest(self, nodes: list[dict[str, Any]], project: str | None = None) -> dict[str, Any]:
         """Submit nodes and follow the job to its end."""
         body = {"format": "nodes", "nodes": nodes} | ({"project": project} if project else {})
-        accepted = self.post("/memory/ingest", body)
+        # With a key of its own, so that the same nodes again are not taken for the first job.
+        accepted = self.post("/memory/ingest", body, Idempotency_Key=uuid4().hex)
         assert accepted.status_code == 202, accepted.text
         return self.ended(accepted.json()["id"])
 

@@ -10,9 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 import requests
 
+from tests.integration.callers import Caller
 from tests.integration.obstacles import pids_of
 from tests.integration.service import Service, fixture_nodes, until
 
@@ -48,8 +50,12 @@ def counts(job: dict[str, Any]) -> dict[str, int]:
     return {name: file[name] for name in names if file[name]}
 
 
-def submit(service: Service, nodes: list[dict[str, Any]]) -> str:
-    accepted = service.post("/memory/ingest", {"format": "nodes", "nodes": nodes})
+def post(service: Service, nodes: list[dict[str, Any]], **headers: str) -> requests.Response:
+    return service.post("/memory/ingest", {"format": "nodes", "nodes": nodes}, **headers)
+
+
+def submit(service: Service, nodes: list[dict[str, Any]], **headers: str) -> str:
+    accepted = post(service, nodes, **headers)
     assert accepted.status_code == 202, accepted.text
     job_id: str = accepted.json()["id"]
     assert accepted.headers["Location"] == f"/memory/ingest/{job_id}"
@@ -283,7 +289,8 @@ def test_a_supplied_embedding_is_the_one_that_is_searched(empty_service: Service
 def test_equal_submissions_at_once_make_one_set_of_rows(empty_service: Service) -> None:
     nodes = fixture_nodes()
     with ThreadPoolExecutor(4) as pool:
-        ids = list(pool.map(lambda _: submit(empty_service, nodes), range(4)))
+        keys = [f"key-{number}" for number in range(4)]
+        ids = list(pool.map(lambda key: submit(empty_service, nodes, Idempotency_Key=key), keys))
 
     jobs = [empty_service.ended(job_id) for job_id in ids]
 
@@ -417,6 +424,20 @@ def test_a_job_that_was_tried_too_often_is_given_up_with_a_reason(empty_service:
 
     assert (job["status"], job["attempts"]) == ("failed", 5)
     assert job["error"]["code"] == "attempts_exhausted"
+
+
+def test_a_job_that_was_given_up_can_be_tried_again(empty_service: Service) -> None:
+    with background_stopped(empty_service):
+        job_id = submit(empty_service, [TURN])
+        with empty_service.connect() as connection:
+            connection.execute("UPDATE ingest_job SET attempts = 5")
+    assert empty_service.ended(job_id, within_s=30)["status"] == "failed"
+
+    again = empty_service.post(f"/memory/ingest/{job_id}/retry", None)
+
+    assert again.status_code == 202, again.text
+    job = empty_service.ended(job_id)
+    assert (job["status"], job["attempts"], job["error"]) == ("completed", 1, None)
     assert one(empty_service, "SELECT count(*) FROM ingest_job WHERE payload IS NOT NULL") == 0
 
 
@@ -510,3 +531,202 @@ def test_what_came_with_its_vector_is_found_at_once_and_prepared_for_the_reranke
     until(lambda: service.ask(**question)["results"][0]["rerank_score"], within_s=40)
     with service.connect() as connection:
         assert connection.execute("SELECT count(*) FROM token_backlog").fetchone() == (0,)
+
+
+def test_the_same_content_again_is_the_first_job(empty_service: Service) -> None:
+    first = submit(empty_service, [TURN])
+    empty_service.ended(first)
+
+    again = post(empty_service, [TURN])
+
+    assert again.status_code == 202
+    assert again.json() == {"id": first, "status": "completed", "duplicate": True}
+    assert again.headers["Location"] == f"/memory/ingest/{first}"
+    assert one(empty_service, "SELECT count(*) FROM ingest_job") == 1
+
+
+def test_the_same_content_many_times_at_once_is_one_job(empty_service: Service) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: post(empty_service, [TURN]).json(), range(20)))
+
+    assert len({answer["id"] for answer in answers}) == 1
+    assert sorted(answer["duplicate"] for answer in answers) == [False] + [True] * 19
+
+
+def test_what_failed_or_was_cancelled_is_no_first_job(empty_service: Service) -> None:
+    failed = empty_service.ended(submit(empty_service, [NOTE]))
+    assert failed["status"] == "failed"
+
+    assert post(empty_service, [NOTE]).json()["duplicate"] is False
+
+
+def test_an_earlier_version_again_is_stored_again(empty_service: Service) -> None:
+    """The first job is no answer to it: another one has changed what that had stored."""
+    old, new = ([TURN | {"tags": [tag]}] for tag in ("old", "new"))
+    for nodes in (old, new):
+        empty_service.ended(submit(empty_service, nodes))
+
+    again = post(empty_service, old)
+
+    assert again.json()["duplicate"] is False
+    assert counts(empty_service.ended(again.json()["id"])) == {"received": 1, "updated": 1}
+    (result,) = empty_service.ask("broke", project="p", level="L0")["results"]
+    assert result["tags"] == ["old"]
+
+
+def test_another_key_does_not_learn_of_the_first_job(empty_service: Service) -> None:
+    first = submit(empty_service, [TURN])
+
+    again = Caller.new(empty_service).send(
+        "POST", "/memory/ingest", json={"format": "nodes", "nodes": [TURN]}
+    )
+
+    assert again.json()["duplicate"] is False
+    assert again.json()["id"] != first
+
+
+def test_an_idempotency_key_gives_the_same_job_and_belongs_to_its_user(
+    empty_service: Service,
+) -> None:
+    first = submit(empty_service, [TURN], Idempotency_Key="k")
+    same = {"nodes": [dict(reversed(TURN.items()))], "format": "nodes"}
+
+    again = empty_service.post("/memory/ingest", same, Idempotency_Key="k")
+    other = Caller.new(empty_service).send(
+        "POST", "/memory/ingest", json=same, headers={"Idempotency-Key": "k"}
+    )
+
+    assert (again.status_code, again.json()["id"]) == (202, first)
+    assert again.json()["duplicate"] is True
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert other.status_code == 202
+    assert other.json()["id"] != first
+    assert "Idempotency-Replayed" not in other.headers
+
+
+def test_an_idempotency_key_for_other_content_is_refused_and_nothing_is_lost_silently(
+    empty_service: Service,
+) -> None:
+    submit(empty_service, [TURN], Idempotency_Key="k")
+
+    response = post(empty_service, [TURN | {"text": "another"}], Idempotency_Key="k")
+
+    assert (response.status_code, response.json()["error"]) == (422, "idempotency_conflict")
+    assert one(empty_service, "SELECT count(*) FROM ingest_job") == 1
+
+
+def test_an_idempotency_key_that_is_just_being_accepted_is_a_409(empty_service: Service) -> None:
+    key_id = Caller.new(empty_service)
+    with psycopg.connect(empty_service.database_url) as held:
+        held.execute(
+            "INSERT INTO ingest_job (id, key_id, format, status, idempotency_key, fingerprint)"
+            " VALUES (%s, %s, 'nodes', 'queued', 'k', '')",
+            [uuid.uuid4(), key_id.key.split("_")[1]],
+        )
+        body = {"format": "nodes", "nodes": [TURN]}
+        headers = {"Idempotency-Key": "k"}
+        response = key_id.send("POST", "/memory/ingest", json=body, headers=headers)
+        held.rollback()
+
+    assert (response.status_code, response.json()["error"]) == (409, "idempotency_in_progress")
+    assert key_id.send("POST", "/memory/ingest", json=body, headers=headers).status_code == 202
+
+
+@pytest.mark.parametrize("key", ["", "with blank", "x" * 256, "木".encode().decode("latin-1")])
+def test_an_odd_idempotency_key_is_a_400(empty_service: Service, key: str) -> None:
+    assert post(empty_service, [TURN], Idempotency_Key=key).status_code == 400
+
+
+def test_submissions_are_listed_newest_first_page_by_page(empty_service: Service) -> None:
+    ids = [submit(empty_service, [TURN | {"text": f"turn {n}"}]) for n in range(5)]
+    failed = submit(empty_service, [NOTE])
+    for job_id in (*ids, failed):
+        empty_service.ended(job_id)
+
+    found: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = empty_service.get("/memory/ingest", limit=2, **cursor).json()
+        found += [job["id"] for job in page["jobs"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+
+    assert found == [failed, *reversed(ids)]
+    (listed,) = empty_service.get("/memory/ingest", status="failed").json()["jobs"]
+    assert (listed["id"], listed["error"]["code"]) == (failed, "all_refused")
+    assert empty_service.get("/memory/ingest", status="open").json()["jobs"] == []
+    assert empty_service.get("/memory/ingest", status="done").status_code == 400
+    assert empty_service.get("/memory/ingest", cursor="x").status_code == 400
+
+
+def test_a_key_for_some_projects_sees_no_job_of_another_key(empty_service: Service) -> None:
+    job_id = submit(empty_service, [TURN])
+    other = Caller.new(empty_service, ["p"])
+
+    assert other.send("GET", "/memory/ingest").json()["jobs"] == []
+    for verb, path in (("GET", ""), ("DELETE", ""), ("POST", "/retry")):
+        assert other.send(verb, f"/memory/ingest/{job_id}{path}").status_code == 404
+    assert Caller.new(empty_service).send("GET", f"/memory/ingest/{job_id}").status_code == 200
+
+
+def test_a_queued_job_that_is_cancelled_stores_nothing_and_stays_cancelled(
+    empty_service: Service,
+) -> None:
+    with background_stopped(empty_service):
+        job_id = submit(empty_service, [TURN])
+        cancelled = cancel(empty_service, job_id)
+    last = empty_service.ingest([TURN | {"text": "the one after"}])
+
+    assert (cancelled["status"], last["status"]) == ("cancelled", "completed")
+    assert cancel(empty_service, job_id) == job_of(empty_service, job_id) == cancelled
+    assert one(empty_service, "SELECT count(*) FROM memory_node") == 1
+    assert one(empty_service, "SELECT count(*) FROM ingest_job WHERE payload IS NOT NULL") == 0
+    retried = empty_service.post(f"/memory/ingest/{job_id}/retry", None)
+    assert (retried.status_code, retried.json()["error"]) == (409, "nothing_to_retry")
+
+
+def test_a_running_job_that_is_cancelled_keeps_what_it_stored_and_frees_its_worker(
+    empty_service: Service,
+) -> None:
+    job_id = submit(empty_service, MANY)
+    until(lambda: one(empty_service, "SELECT count(*) > 0 FROM memory_node"))
+
+    cancelled = cancel(empty_service, job_id)
+    last = empty_service.ingest([TURN | {"text": "the one after"}])
+
+    assert (cancelled["status"], last["status"]) == ("cancelled", "completed")
+    assert job_of(empty_service, job_id)["status"] == "cancelled"
+    assert 0 < one(empty_service, "SELECT count(*) FROM memory_node") < len(MANY)
+
+
+def test_jobs_cancelled_at_any_moment_have_one_end_that_never_changes(
+    empty_service: Service,
+) -> None:
+    ids = [submit(empty_service, [TURN | {"text": f"turn {n}"}]) for n in range(20)]
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(lambda job_id: cancel(empty_service, job_id), reversed(ids)))
+    ended = [empty_service.ended(job_id) for job_id in reversed(ids)]
+    empty_service.ingest([NOTE])
+
+    assert {job["status"] for job in ended} <= {"cancelled", "completed"}
+    for job, once in zip(ended, said, strict=True):
+        assert job_of(empty_service, job["id"]) == job
+        if once["status"] in ("cancelled", "completed"):
+            assert job == once
+
+
+def cancel(service: Service, job_id: str) -> dict[str, Any]:
+    response = Caller(service, service.key).send("DELETE", f"/memory/ingest/{job_id}")
+    assert response.status_code == 200, response.text
+    job: dict[str, Any] = response.json()
+    return job
+
+
+def test_what_was_refused_for_good_is_not_tried_again(empty_service: Service) -> None:
+    failed = empty_service.ingest([NOTE])
+    partial = empty_service.ingest([NOTE, TURN])
+
+    for job in (failed, partial):
+        response = empty_service.post(f"/memory/ingest/{job['id']}/retry", None)
+        assert (response.status_code, response.json()["error"]) == (409, "nothing_to_retry")

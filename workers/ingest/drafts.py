@@ -1,9 +1,10 @@
 """From what was read to the nodes that are to be stored, source by source."""
 
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from workers.ingest.chunks import Chunk, Count, chunk_document, chunk_text
 from workers.ingest.nodes import node_sha256
@@ -35,6 +36,26 @@ class SourceDraft:
     drafts: tuple[Draft, ...]
     title: str | None = None
     session: Session | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTurn:
+    """A turn, or a part of one, as it is stored."""
+
+    source: str
+    sha256: Sha256
+    text_sha256: str
+    is_abandoned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a session's file brings that is not stored already."""
+
+    drafts: tuple[Draft, ...]  # to be saved; some may be stored and only be told anew
+    unchanged: int  # the others
+    abandoned: tuple[str, ...]  # keys of turns that the file goes on without
+    surplus: Mapping[str, tuple[str, ...]]  # keys of parts that a turn lost, by its first part's
 
 
 @dataclass(slots=True)
@@ -137,6 +158,111 @@ class Drafting:
         if len(turn.text) > SHORT:
             self.ignored["tool output beyond its beginning"] += 1
         return turn.text[:SHORT]
+
+
+def plan_of(
+    draft: SourceDraft,
+    known: Mapping[str, KnownTurn],
+    texts_of: Callable[[Sequence[Sha256]], Mapping[Sha256, str]],
+) -> Plan:
+    """What to store of a session, given what is known of it. The order of its files is no matter.
+
+    A turn that another session brought, one that this was forked from, stays there. An older copy
+    of a file, which lacks turns and brings none, changes nothing; nor does the beginning of a turn
+    that is stored whole. A turn's node stays the same one as long as its text does, however many
+    turns say the same.
+    """
+    given = _by_turn((d.key or "", d) for d in draft.drafts)
+    stored = _by_turn((key, turn) for key, turn in known.items() if turn.source == draft.source)
+    foreign = {_turn_of(key) for key, turn in known.items() if turn.source != draft.source}
+    own = given.keys() - foreign
+    differing = {turn for turn in own & stored.keys() if not _is_same(given[turn], stored[turn])}
+    shas = [part.sha256 for turn in differing for part in stored[turn].values()]
+    texts = texts_of(shas) if shas else {}
+    older = {turn for turn in differing if _is_beginning(given[turn], stored[turn], texts)}
+    grown = differing - older
+    is_new = bool(grown or own - stored.keys())
+    gone = [
+        key
+        for turn, parts in stored.items()
+        if turn not in given
+        for key, part in parts.items()
+        if not part.is_abandoned
+    ]
+    if not is_new and (gone or older):
+        return Plan((), len(draft.drafts), (), {})
+    kept = [d for d in draft.drafts if _turn_of(d.key or "") in own - older]
+    surplus = {
+        next(iter(given[turn])): tuple(stored[turn].keys() - given[turn].keys()) for turn in grown
+    }
+    return Plan(
+        drafts=tuple(_identified(kept, stored)),
+        unchanged=len(draft.drafts) - len(kept),
+        abandoned=tuple(gone) if is_new else (),
+        surplus={first: keys for first, keys in surplus.items() if keys},
+    )
+
+
+T = TypeVar("T")
+
+
+def _turn_of(key: str) -> str:
+    return key.rpartition(":")[0]
+
+
+def _by_turn(parts: Iterable[tuple[str, T]]) -> dict[str, dict[str, T]]:
+    """Parts by their keys, for each turn, in order."""
+    found: dict[str, dict[str, T]] = {}
+    for key, part in parts:
+        found.setdefault(_turn_of(key), {})[key] = part
+    return found
+
+
+def _is_same(given: Mapping[str, Draft], stored: Mapping[str, KnownTurn]) -> bool:
+    return given.keys() == stored.keys() and all(
+        _text_sha256(given[key]) == stored[key].text_sha256 for key in given
+    )
+
+
+def _is_beginning(
+    given: Mapping[str, Draft], stored: Mapping[str, KnownTurn], texts: Mapping[Sha256, str]
+) -> bool:
+    """Whether what is given is only the beginning of what is stored, but for blanks."""
+
+    def number(key: str) -> int:
+        return int(key.rpartition(":")[2])
+
+    whole = "".join(texts.get(stored[key].sha256, "") for key in sorted(stored, key=number))
+    part = "".join(draft.node.text for draft in given.values())
+    whole, part = ("".join(text.split()) for text in (whole, part))
+    return len(part) < len(whole) and whole.startswith(part)
+
+
+def _text_sha256(draft: Draft) -> str:
+    return hashlib.sha256(draft.node.text.encode()).hexdigest()
+
+
+def _identified(
+    drafts: Sequence[Draft], stored: Mapping[str, Mapping[str, KnownTurn]]
+) -> Iterator[Draft]:
+    """The drafts under the names they have, or under ones that no other turn has."""
+    known = {key: part for parts in stored.values() for key, part in parts.items()}
+    taken = {part.sha256 for part in known.values()}
+    seen: Counter[str] = Counter()
+    for draft in drafts:
+        node = draft.node
+        own = known.get(draft.key or "")
+        if own is not None and own.text_sha256 == _text_sha256(draft):
+            yield replace(draft, node=replace(node, sha256=own.sha256))
+            continue
+        while True:
+            same = (node.project, node.level, node.kind, node.source, node.text)
+            sha256 = node_sha256(*same, occurrence=seen[node.text])
+            seen[node.text] += 1
+            if sha256 not in taken:
+                break
+        taken.add(sha256)
+        yield replace(draft, node=replace(node, sha256=sha256))
 
 
 def session_source(form: str, session: Session) -> str:

@@ -1,15 +1,16 @@
 """The lines of an export, read back: the sources of a project, its nodes, and an end."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from workers.contracts import NodeBody
-from workers.ingest.nodes import node_sha256, reason_of
+from workers.ingest.nodes import check_node, check_storable, node_sha256, reason_of
 from workers.ingest.parsed import Skipped
-from workers.model import Level, Node, ProjectName, Sha256
+from workers.model import EmbeddingModel, Level, Node, ProjectName, Sha256
 
 
 class ExportedSource(BaseModel):
@@ -34,6 +35,8 @@ class ExportedNode(NodeBody):
     type: Literal["node"]
     id: Annotated[str, Field(min_length=1, max_length=200)]
     text: Annotated[str, Field(min_length=1)]
+    title: str | None = None
+    tags: Annotated[list[str], Field(default_factory=list)]
     occurrence: Annotated[int, Field(ge=0)] = 0
     turns: Annotated[list[str], Field(default_factory=list)]
 
@@ -63,34 +66,39 @@ def read_lines(data: bytes) -> Iterator[Line]:
         if not line.strip():
             continue
         try:
-            yield Line(number, _EXPORTED.validate_json(line))
+            record = _EXPORTED.validate_json(line)
+            if isinstance(record, ExportedSource):
+                check_storable(record.model_dump(mode="json"))
+            yield Line(number, record)
         except ValidationError as error:
             yield Line(number, Skipped(number, reason_of(error)))
+        except ValueError as error:
+            yield Line(number, Skipped(number, str(error)))
 
 
 def node_of(
     exported: ExportedNode,
     project: ProjectName,
     names: Mapping[str, Sha256],
-    model_name: str,
-    dimension: int,
+    model: EmbeddingModel,
 ) -> Node:
     """The node, under the name it has in this project.
 
     Args:
         names: of the nodes read before, from the names they had to those they have.
-        model_name, dimension: of the vectors that are kept; others are made anew.
+        model: whose vectors are kept; others are made anew.
 
     Raises:
-        ValueError: it rests on nothing that was read before.
+        ValueError: it cannot be stored, or rests on nothing that was read before.
     """
+    check_node(exported, exported.model_dump(mode="json", exclude={"embedding"}))
     parents = tuple(names[name] for name in exported.parents if name in names)
     if exported.level is not Level.L0 and not parents:
         raise ValueError("nothing that it rests on was taken")
     level, kind = exported.level.value, exported.kind.value
     same = (project, level, kind, exported.source, exported.text)
     embedding: Any = exported.embedding
-    if exported.embedding_model != model_name or len(embedding or ()) != dimension:
+    if exported.embedding_model != model.name or not _has_direction(embedding, model.dimension):
         embedding = None
     return Node(
         project=project,
@@ -110,3 +118,10 @@ def node_of(
         parents=parents,
         embedding=embedding,
     )
+
+
+def _has_direction(embedding: Sequence[float] | None, dimension: int) -> bool:
+    if embedding is None or len(embedding) != dimension:
+        return False
+    norm = math.hypot(*embedding)
+    return math.isfinite(norm) and norm > 1e-6

@@ -86,7 +86,7 @@ def _drafts(
     for line, raw in enumerate(bodies, start=1):
         try:
             body = NodeBody.model_validate(raw)
-            _check_storable(raw)
+            check_node(body, raw)
             draft = _draft(line, body, _project_of(body, project, writable), seen, model)
             _check_label(draft, labels)
         except ValidationError as error:
@@ -126,9 +126,6 @@ def _draft(
     seen: Counter[tuple[str, ...]],
     model: EmbeddingModel,
 ) -> Draft:
-    if not body.text.strip():
-        raise ValueError("text: is blank")
-    _check_instant(body.occurred_at)
     if body.level is not Level.L0 and not body.parents:
         raise ValueError(f"an {body.level} node needs a parent: it would have no provenance")
     identity = (project, body.level.value, body.kind.value, body.source, body.text)
@@ -155,7 +152,22 @@ def _draft(
     return Draft(line, body.id, node, tuple(dict.fromkeys(body.parents)))
 
 
-def _check_storable(raw: object) -> None:
+def check_node(body: NodeBody, raw: object) -> None:
+    """
+    Raises:
+        ValueError: it cannot be stored as it is.
+    """
+    if not body.text.strip():
+        raise ValueError("text: is blank")
+    _check_instant(body.occurred_at)
+    check_storable(raw)
+
+
+def check_storable(raw: object) -> None:
+    """
+    Raises:
+        ValueError: it holds what PostgreSQL or JSON cannot hold.
+    """
     if is_nested_beyond(raw, DEEPEST_NODE):
         raise ValueError(f"is nested more than {DEEPEST_NODE} levels deep")
     try:

@@ -5,6 +5,7 @@ import os
 import socket
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -58,7 +59,18 @@ class SubmittedFile:
 
     number: int
     name: str
-    data: bytes
+    packed: bytes
+
+    def read(self) -> bytes:
+        """Its content.
+
+        Raises:
+            UnreadablePayload: it is damaged.
+        """
+        try:
+            return zlib.decompress(self.packed)
+        except zlib.error as error:
+            raise UnreadablePayload(type(error).__name__) from error
 
 
 class UnreadablePayload(Exception):
@@ -106,9 +118,14 @@ class PostgresIngestJobs:
 
             first = row_of("first_with_key") if submission.idempotency_key else None
             if first is None:
-                same = row_of("first_with_content")
-                if same is not None and submission.idempotency_key is None:
-                    return Accepted(same["id"], is_duplicate=True)
+                if submission.idempotency_key is None:
+                    # An equal one that takes too long to be stored is not waited for: both are
+                    # then worked through, and the second changes nothing.
+                    with suppress(errors.LockNotAvailable), connection.transaction():
+                        connection.execute(QUERIES["take_turn"].encode(), arguments)
+                    same = row_of("first_with_content")
+                    if same is not None:
+                        return Accepted(same["id"], is_duplicate=True)
                 try:
                     if row_of("save_job"):
                         _save_files(connection, submission)
@@ -118,7 +135,8 @@ class PostgresIngestJobs:
                 first = row_of("first_with_key")
         if first is None:  # it was forgotten between two statements
             raise _in_progress()
-        if bytes(first["fingerprint"]) != submission.fingerprint:
+        # Of what was forgotten since, the fingerprint is gone too.
+        if first["fingerprint"] not in (None, submission.fingerprint):
             raise IdempotencyConflict("Use another Idempotency-Key for another submission.")
         return Accepted(first["id"], is_duplicate=True, is_replayed=True)
 
@@ -153,7 +171,12 @@ class PostgresIngestJobs:
 
     def cancel(self, job_id: UUID, principal: Principal) -> bool:
         """End a job that has not ended; whether there was one."""
-        return self._execute("cancel_job", {"id": job_id, **_seeing(principal)}) is not None
+        arguments = {"id": job_id, **_seeing(principal)}
+        with self._database.transaction() as connection:
+            found = connection.execute(QUERIES["cancel_job"].encode(), arguments).fetchone()
+            if found is not None:
+                connection.execute(QUERIES["cancel_files"].encode(), arguments)
+        return found is not None
 
     def retry_ended(self, job_id: UUID, principal: Principal) -> bool:
         """Put a job that failed back into the queue; False if it has nothing to try again."""
@@ -164,12 +187,11 @@ class PostgresIngestJobs:
                 connection.execute(QUERIES["reopen_files"].encode(), arguments)
         return found is not None
 
-    def next_file(self, claim: Claim) -> SubmittedFile | None:
-        """A file of the job that has not ended; None once all have."""
-        row = self._execute("next_file", {"id": claim.id})
-        if row is None:
-            return None
-        return SubmittedFile(row["number"], row["name"], zlib.decompress(row["data"] or b""))
+    def begin_file(self, claim: Claim, tried: Sequence[int]) -> SubmittedFile | None:
+        """A file of the job that has not ended and is none of those tried; None: there is none."""
+        arguments = {"id": claim.id, "attempt": claim.attempt, "tried": list(tried)}
+        row = self._execute("begin_file", arguments)
+        return SubmittedFile(row["number"], row["name"], row["data"] or b"") if row else None
 
     def count_files(self, claim: Claim) -> tuple[int, int]:
         """The job's files that have ended, and all of them."""
@@ -183,8 +205,20 @@ class PostgresIngestJobs:
     def finish_file(
         self, claim: Claim, number: int, report: Mapping[str, Any], *, keeps_data: bool
     ) -> None:
-        arguments = {"id": claim.id, "number": number, "report": Jsonb(report)}
-        self._execute("finish_file", arguments | {"keeps_data": keeps_data})
+        """End a file. keeps_data: it may be worth another try."""
+        arguments = {"id": claim.id, "attempt": claim.attempt, "number": number}
+        arguments |= {"report": Jsonb(report), "keeps_data": keeps_data}
+        self._execute("finish_file", arguments)
+
+    def give_up_files(self, claim: Claim, reason: str) -> None:
+        """End the files that have not ended as failed; they may be worth another try."""
+        arguments = {"id": claim.id, "attempt": claim.attempt, "message": reason}
+        self._execute("give_up_files", arguments)
+
+    def last_forgetting(self) -> int:
+        """The number of the last act of forgetting, whatever was forgotten."""
+        row = self._execute("last_forgetting", {})
+        return int(row["id"]) if row else 0
 
     def _reports(self, job_id: UUID) -> list[dict[str, Any]]:
         statement = Statement(QUERIES["files_of"], {"id": job_id})
@@ -202,7 +236,10 @@ class PostgresIngestJobs:
             "pid": os.getpid(),
         }
         with self._database.transaction() as connection:
-            connection.execute(QUERIES["give_up_job"].encode(), arguments)
+            given_up = connection.execute(QUERIES["give_up_job"].encode(), arguments).fetchone()
+            if given_up is not None:
+                ended = arguments | {"attempt": None}
+                connection.execute(QUERIES["give_up_files"].encode(), ended)
             row = connection.execute(QUERIES["claim_job"].encode(), arguments).fetchone()
         if row is None:
             return None

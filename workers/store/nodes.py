@@ -45,9 +45,13 @@ class PostgresNodes:
     def claim_projects(self, projects: Iterable[ProjectName]) -> None:
         """Create what is missing of them, and be their only writer until the transaction ends."""
         # Sorted, as every multi-row lock of ours: two writers then wait instead of deadlocking.
-        arguments = {"projects": sorted(set(projects))}
-        self._connection.execute(QUERIES["save_projects"].encode(), arguments)
-        self._connection.execute(QUERIES["lock_projects"].encode(), arguments)
+        names = sorted(set(projects))
+        arguments = {"projects": names}
+        locked = 0
+        while locked < len(names):  # one that is just being forgotten is there, and then is not
+            self._connection.execute(QUERIES["save_projects"].encode(), arguments)
+            cursor = self._connection.execute(QUERIES["lock_projects"].encode(), arguments)
+            locked = cursor.rowcount
 
     def save(
         self, nodes: Sequence[Node], encodings: Mapping[NodeKey, Encoding]

@@ -63,10 +63,13 @@ class PostgresRecords:
         """
         with self._database.transaction() as connection:
             self._lock(connection, project)
-            (found,) = [_run(connection, "find_node", project=project, sha256=sha256)]
+            found = _run(connection, "find_node", project=project, sha256=sha256)
             if not found:
                 raise _no_node(project, sha256)
-            return self._forget(connection, project, [sha256], "node", principal)
+            count = self._forget(connection, project, [sha256], "node", principal)
+            _forget_title(connection, found[0])
+            _run(connection, "drop_bare_sources", project=project, sources=[found[0]["source"]])
+            return count
 
     def forget_source(self, project: ProjectName, source: str, principal: Principal) -> int:
         """Remove what a source brought, and the notes that rested on it alone.
@@ -94,6 +97,7 @@ class PostgresRecords:
             self._lock(connection, project)
             count: int = _run(connection, "count_nodes", project=project)[0]["nodes"]
             _run(connection, "forget_answers_of_project", project=project)
+            _run(connection, "cancel_submissions", project=project)
             _run(connection, "forget_submissions", project=project)
             _run(connection, "drop_project", project=project)
             self._remember(connection, project, "project", count, principal)
@@ -159,6 +163,15 @@ def _run(connection: Connection[dict[str, Any]], name: str, **arguments: Any) ->
     return cursor.fetchall() if cursor.description else []
 
 
+def _forget_title(connection: Connection[dict[str, Any]], node: dict[str, Any]) -> None:
+    """A session is often called by the first words of a turn; they go with it."""
+    title = node["title"]
+    words = " ".join((title or "").split()).rstrip("…").rstrip()
+    if words and words in " ".join(node["text"].split()):
+        told = {"project": node["project"], "source": node["source"], "title": title}
+        _run(connection, "clear_title", **told)
+
+
 def _no_node(project: ProjectName, sha256: Sha256) -> NodeNotFound:
     return NodeNotFound(f"No node {sha256[:100]!r} in project {project!r}.")
 
@@ -182,4 +195,5 @@ def _node_line(project: ProjectName, row: dict[str, Any]) -> dict[str, Any]:
 def _occurrence(project: ProjectName, row: dict[str, Any]) -> int:
     """Which of its equals in its source a node is: the one number that its name does not tell."""
     same = (project, row["level"], row["kind"], row["source"], row["text"])
-    return next(n for n in range(1_000_000) if node_sha256(*same, occurrence=n) == row["sha256"])
+    numbers = range(100_000)
+    return next((n for n in numbers if node_sha256(*same, occurrence=n) == row["sha256"]), 0)

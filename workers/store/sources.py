@@ -5,9 +5,9 @@ from typing import Any
 
 from psycopg import Connection
 
-from workers.ingest.drafts import SourceDraft
+from workers.ingest.drafts import KnownTurn, SourceDraft
 from workers.ingest.exported import ExportedSource
-from workers.model import ProjectName, Sha256
+from workers.model import Node, ProjectName, Sha256
 from workers.store.queries import load_queries
 
 QUERIES = load_queries("sources.sql")
@@ -43,10 +43,23 @@ class PostgresSources:
         for name in source.names or [source.source]:
             self._run("save_source", file=name, **told)
 
+    def known_sources(self, sources: Iterable[str]) -> set[str]:
+        """Those of these sources that exist."""
+        return {row["source"] for row in self._run("known_sources", sources=list(sources))}
+
     def find_turns(self, keys: Sequence[str]) -> dict[str, tuple[str, Sha256]]:
         """Of the turns that are known by these keys: their source and node."""
         rows = self._run("find_turns", keys=list(keys))
         return {row["key"]: (row["source"], row["sha256"]) for row in rows}
+
+    def turns_of(self, source: str, keys: Sequence[str]) -> dict[str, KnownTurn]:
+        """All turns of a source by their keys, and what other sources brought under these."""
+        rows = self._run("turns_of", source=source, keys=list(keys))
+        return {row.pop("key"): KnownTurn(**row) for row in rows}
+
+    def texts_of(self, nodes: Sequence[Sha256]) -> dict[Sha256, str]:
+        rows = self._run("texts_of", shas=list(nodes))
+        return {row["sha256"]: row["text"] for row in rows}
 
     def save_turns(self, source: str, turns: Mapping[str, Sha256]) -> int:
         """Remember which node each turn is; returns how many nodes others took the place of.
@@ -60,20 +73,29 @@ class PostgresSources:
             self._run("replace_parent", old=row["old"], new=row["new"])
         return len(self.drop(row["old"] for row in replaced))
 
-    def abandon_others(self, source: str, keys: Sequence[str]) -> int:
-        """Mark the turns of a session that its file no longer holds; returns how many."""
-        gone = [row["sha256"] for row in self._run("turns_of", source=source, keys=list(keys))]
-        return len(self._run("mark_abandoned", shas=gone)) if gone else 0
+    def abandon(self, keys: Sequence[str]) -> int:
+        """Mark turns of a session that its file no longer holds; returns how many."""
+        return len(self._run("mark_abandoned", keys=list(keys))) if keys else 0
 
-    def drop_others(self, source: str, root: Sha256, nodes: Sequence[Sha256]) -> int:
+    def drop_parts(self, keys: Sequence[str], first: Sha256) -> int:
+        """Remove parts that a turn no longer has; what rested on them rests on its first one."""
+        gone = [row["sha256"] for row in self._run("nodes_of_turns", keys=list(keys))]
+        for old in gone:
+            self._run("replace_parent", old=old, new=first)
+        return len(self.drop(gone))
+
+    def drop_others(self, source: str, root: Node, chunks: Sequence[Node]) -> int:
         """Remove what a document's earlier version brought and this one does not.
 
-        What was made from the earlier text as a whole rests on the present one, its `root`.
+        What was made from an earlier text rests on the one in its place: the present whole, its
+        `root`, or the nearest chunk, of the same section where there still is one.
         """
-        gone = self._run("nodes_of", source=source, shas=list(nodes))
+        present = [root.sha256, *(chunk.sha256 for chunk in chunks)]
+        gone = self._run("nodes_of", source=source, shas=present)
         for row in gone:
-            if row["level"] == "L0":
-                self._run("replace_parent", old=row["sha256"], new=root)
+            new = root if row["level"] == root.level else _nearest(row, chunks)
+            if new is not None:
+                self._run("replace_parent", old=row["sha256"], new=new.sha256)
         return len(self.drop(row["sha256"] for row in gone))
 
     def drop(self, nodes: Iterable[Sha256]) -> list[Sha256]:
@@ -95,12 +117,22 @@ class PostgresSources:
         rows = self._run("roots_above", folder=folder)
         return rows[0]["project"] if rows else None
 
-    def roots(self, projects: Sequence[ProjectName]) -> dict[ProjectName, list[str]]:
-        """The root folders of those of these projects that exist."""
-        rows = self._run("project_roots", projects=list(projects))
-        return {row["project"]: row["roots"] for row in rows}
+    def projects_of_others(self, projects: Sequence[ProjectName], folder: str) -> set[ProjectName]:
+        """Those of these projects that belong to another folder than this one."""
+        rows = self._run("projects_of_others", projects=list(projects), folder=folder)
+        return {row["project"] for row in rows}
 
     def _run(self, query: str, **arguments: Any) -> list[dict[str, Any]]:
         given = {"project": self._project, **arguments}
         cursor = self._connection.execute(QUERIES[query].encode(), given)
         return cursor.fetchall() if cursor.description else []
+
+
+def _nearest(gone: Mapping[str, Any], chunks: Sequence[Node]) -> Node | None:
+    """The chunk that stands where one stood that is gone."""
+
+    def distance(chunk: Node) -> tuple[bool, int]:
+        is_elsewhere = chunk.metadata.get("anchor") != gone["anchor"]
+        return is_elsewhere, abs((chunk.position or 0) - (gone["position"] or 0))
+
+    return min(chunks, key=distance, default=None)

@@ -1,103 +1,54 @@
 """Working through the files of an ingest job, each with an end of its own."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
-
-import structlog
 
 from workers import wiring
-from workers.errors import EmbeddingServiceUnavailable
-from workers.ingest.drafts import Draft, Drafting, SourceDraft, sources_of
-from workers.ingest.exported import ExportedEnd, ExportedNode, ExportedSource, node_of, read_lines
-from workers.ingest.parsed import Parsed, Session, Skipped, Unreadable
+from workers.ingest.drafts import (
+    Draft,
+    Drafting,
+    KnownTurn,
+    Plan,
+    SourceDraft,
+    plan_of,
+    sources_of,
+)
+from workers.ingest.parsed import Parsed, Session, Unreadable
 from workers.ingest.reading import read_file
-from workers.model import Encoding, Node, ProjectName, Refused, Sha256
+from workers.model import Encoding, ProjectName, Refused, Sha256
 from workers.naming import project_name
-from workers.store.ingest_jobs import Claim, SubmittedFile
+from workers.store.ingest_jobs import Claim, SubmittedFile, UnreadablePayload
 from workers.store.nodes import PostgresNodes
 from workers.store.sources import PostgresSources
-
-log = structlog.get_logger(__name__)
+from workers.tasks.exports import store_export
+from workers.tasks.report import Beat, Report
+from workers.tasks.saving import encode, lacks, save
 
 BATCH = 128  # turns encoded, then stored in one transaction
-ENCODED = 64  # texts encoded between two signs of life
-REFUSALS_SHOWN = 1000
 EXPORT = "export"
-
-Beat = Callable[[str], None]
-"""Says what is being done, and that the work goes on; raises once it is no longer wanted."""
 
 
 class NotTaken(Exception):
     """A file that cannot be stored. The message says why, fit to be shown."""
 
 
-@dataclass(slots=True)
-class Report:
-    """What became of one file."""
-
-    name: str
-    format: str | None = None
-    counts: Counter[str] = field(default_factory=Counter)
-    skipped: list[dict[str, Any]] = field(default_factory=list)
-    unlisted: int = 0
-    ignored: Counter[str] = field(default_factory=Counter)
-    masked: Counter[str] = field(default_factory=Counter)
-    notes: tuple[str, ...] = ()
-    has_open_end: bool = False
-    sources: list[dict[str, str]] = field(default_factory=list)
-    reason: str | None = None
-
-    def skip(self, line: int, reason: str) -> None:
-        if len(self.skipped) < REFUSALS_SHOWN:
-            self.skipped.append({"line": line, "reason": reason})
-        else:
-            self.unlisted += 1
-
-    @property
-    def status(self) -> str:
-        if self.reason is not None:
-            return "failed"
-        return "partial" if self.skipped else "completed"
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "status": self.status,
-            "reason": self.reason,
-            "format": self.format,
-            **{name: self.counts[name] for name in _COUNTED},
-            "skipped": self.skipped,
-            "skipped_count": len(self.skipped) + self.unlisted,
-            "ignored": dict(self.ignored),
-            "redacted": dict(self.masked),
-            "notes": list(self.notes),
-            "has_open_end": self.has_open_end,
-            "sources": self.sources,
-        }
-
-
-_COUNTED = ("received", "stored", "updated", "unchanged", "removed")
-
-
-def take_file(work: wiring.Ingest, claim: Claim, file: SubmittedFile, beat: Beat) -> Report:
+def take_file(
+    work: wiring.Ingest, claim: Claim, file: SubmittedFile, report: Report, beat: Beat
+) -> None:
     """Read one file and store what it holds.
 
     Raises:
         EmbeddingServiceUnavailable, StoreUnavailable: it may be tried again.
     """
-    report = Report(file.name)
     beat(f"reading {file.name}")
-    if claim.format == EXPORT and claim.project is not None:
-        _store_export(work, claim.project, file, report, beat)
-        return report
     try:
-        parsed, report.masked = read_file(
-            file.data, file.name, claim.format, work.mask, work.most_bytes
-        )
+        data = file.read()
+        if claim.format == EXPORT and claim.project is not None:
+            store_export(work, claim.project, data, report, beat)
+            return
+        parsed, report.masked = read_file(data, file.name, claim.format, work.mask, work.most_bytes)
         _tell(report, parsed)
         drafting = Drafting(
             name=file.name,
@@ -116,9 +67,10 @@ def take_file(work: wiring.Ingest, claim: Claim, file: SubmittedFile, beat: Beat
             _store_source(work, project, draft, report, beat)
         report.masked += drafting.masked
         report.ignored += drafting.ignored
+    except UnreadablePayload as error:
+        report.reason = f"the stored submission cannot be read ({error})"
     except (Unreadable, NotTaken) as error:
         report.reason = str(error)
-    return report
 
 
 def _tell(report: Report, parsed: Parsed) -> None:
@@ -157,11 +109,8 @@ def _project_of_folder(sources: PostgresSources, folder: str) -> ProjectName | N
     if nearest is not None:
         return nearest
     names = [project_name(name) for name in _names(folder)]
-    known = sources.roots([name for name in names if name])
-    for name in names:
-        if name and not known.get(name):
-            return name
-    return None
+    others = sources.projects_of_others([name for name in names if name], folder)
+    return next((name for name in names if name and name not in others), None)
 
 
 def _names(folder: str) -> Iterator[str]:
@@ -184,164 +133,104 @@ def _store_source(
 def _store_session(
     work: wiring.Ingest, project: ProjectName, draft: SourceDraft, report: Report, beat: Beat
 ) -> None:
-    """Store what is new of a session, some turns at a time: a talk is of use from its first turn.
-
-    A turn that the session it was forked from brought already is not stored again.
-    """
+    """Store what is new of a session, some turns at a time: a talk is of use from its first."""
+    if not draft.drafts:
+        return
     keys = [own.key for own in draft.drafts if own.key is not None]
-    with work.database.transaction() as connection:
-        known = PostgresSources(connection, project).find_turns(keys)
-    own = [d for d in draft.drafts if known.get(d.key or "", (draft.source,))[0] == draft.source]
-    report.counts["unchanged"] += len(draft.drafts) - len(own)
-    before = report.counts["stored"]
-    for start in range(0, len(own), BATCH):
-        batch = own[start : start + BATCH]
-        beat(f"storing {draft.source}: {start} of {len(own)}")
-        encodings = _encoded(work, project, [each.node for each in batch], beat)
-        kept = [each for each in batch if _is_kept(each, encodings, report)]
+    results: dict[str, str] = {}
+    while True:
+        with work.database.transaction() as connection:
+            sources = PostgresSources(connection, project)
+            known = sources.turns_of(draft.source, keys)
+            plan = plan_of(draft, known, sources.texts_of)
+        if _store_plan(work, project, draft, (known, plan), results, report, beat):
+            break
+    report.counts.update(results.values())
+    report.counts["unchanged"] += plan.unchanged
+
+
+def _store_plan(
+    work: wiring.Ingest,
+    project: ProjectName,
+    draft: SourceDraft,
+    planned: tuple[Mapping[str, KnownTurn], Plan],
+    results: dict[str, str],
+    report: Report,
+    beat: Beat,
+) -> bool:
+    """Store what is planned; False once something else is known than it was planned for."""
+    known, plan = planned
+    # An older copy is only remembered to be one.
+    told = draft if plan.drafts else replace(draft, title=None)
+    for start in range(0, max(1, len(plan.drafts)), BATCH):
+        batch = plan.drafts[start : start + BATCH]
+        beat(f"storing {draft.source}: {start} of {len(plan.drafts)}")
+        encodings = encode(work, project, [own.node for own in batch], beat)
+        kept = [own for own in batch if _is_kept(own, encodings, report, results)]
+        turns = {own.key: own.node.sha256 for own in kept if own.key is not None}
+        asked = [own.key for own in batch if own.key is not None]
+        seen = {key: (known[key].source, known[key].sha256) for key in asked if key in known}
         with work.database.transaction() as connection:
             nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
             nodes.claim_projects([project])
             sources = PostgresSources(connection, project)
-            sources.save_source(draft, report.name)
-            _save(nodes, kept, encodings, report)
-            turns = {each.key: each.node.sha256 for each in kept if each.key is not None}
+            whole = [own.node for own in kept]
+            if sources.find_turns(asked) != seen or lacks(nodes, project, whole, encodings):
+                return False
+            sources.save_source(told, report.name)
+            report.counts["updated"] += sources.abandon(plan.abandoned)
+            saved = save(nodes, whole, encodings)
             report.counts["removed"] += sources.save_turns(draft.source, turns)
-    if report.counts["stored"] > before:
-        # The file went on; what it no longer holds was taken back. An older copy of it is
-        # shorter too, and brings nothing new.
-        with work.database.transaction() as connection:
-            sources = PostgresSources(connection, project)
-            report.counts["updated"] += sources.abandon_others(draft.source, keys)
+            for first in turns.keys() & plan.surplus.keys():
+                gone = sources.drop_parts(plan.surplus[first], turns[first])
+                report.counts["removed"] += gone
+        for key, sha256 in turns.items():
+            if results.get(key, "unchanged") == "unchanged":
+                results[key] = saved[project, sha256]
+    return True
 
 
 def _store_document(
     work: wiring.Ingest, project: ProjectName, draft: SourceDraft, report: Report, beat: Beat
 ) -> None:
     """Replace a document by its present version, all of it at once."""
-    all_nodes = [own.node for own in draft.drafts]
-    encodings = _encoded(work, project, all_nodes, beat)
-    kept = [own for own in draft.drafts if _is_kept(own, encodings, report)]
-    root = draft.drafts[0].node
-    if not kept or kept[0].node is not root:
-        raise NotTaken(f"its text cannot be embedded; {report.skipped[-1]['reason']}")
-    with work.database.transaction() as connection:
-        nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
-        nodes.claim_projects([project])
-        sources = PostgresSources(connection, project)
-        sources.save_source(draft, report.name)
-        for start in range(0, len(kept), BATCH):
-            beat(f"storing {draft.source}: {start} of {len(kept)}")
-            _save(nodes, kept[start : start + BATCH], encodings, report)
-        shas = [own.node.sha256 for own in kept]
-        report.counts["removed"] += sources.drop_others(draft.source, root.sha256, shas)
+    root, *chunks = (own.node for own in draft.drafts)
+    while True:
+        encodings = encode(work, project, [root, *chunks], beat)
+        if isinstance(refused := encodings.get(root.sha256), Refused):
+            raise NotTaken(f"its text cannot be embedded: {refused.reason}")
+        kept = [n for n in (root, *chunks) if not isinstance(encodings.get(n.sha256), Refused)]
+        with work.database.transaction() as connection:
+            nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
+            nodes.claim_projects([project])
+            if lacks(nodes, project, kept, encodings):
+                continue
+            sources = PostgresSources(connection, project)
+            sources.save_source(draft, report.name)
+            results: Counter[str] = Counter()
+            for start in range(0, len(kept), BATCH):
+                beat(f"storing {draft.source}: {start} of {len(kept)}")
+                batch = kept[start : start + BATCH]
+                results.update(save(nodes, batch, encodings).values())
+            results["removed"] = sources.drop_others(draft.source, root, kept[1:])
+            break
+    report.counts += results
+    for own in draft.drafts:
+        _is_kept(own, encodings, report, {})
 
 
-def _encoded(
-    work: wiring.Ingest, project: ProjectName, nodes: Sequence[Node], beat: Beat
-) -> Mapping[Sha256, Encoding | Refused]:
-    """The encodings of those that have no vector yet, outside of any transaction."""
-    with work.database.transaction() as connection:
-        store = PostgresNodes(connection, work.model, work.encoder.token_model)
-        found = store.find_nodes(project, [node.sha256 for node in nodes])
-    new = [node for node in nodes if not found.get(node.sha256, (None, False))[1]]
-    encodings: dict[Sha256, Encoding | Refused] = {}
-    for start in range(0, len(new), ENCODED):
-        some = new[start : start + ENCODED]
-        encoded = work.encoder.encode_passages([node.text for node in some])
-        if len(encoded) != len(some):
-            raise EmbeddingServiceUnavailable("The engine returned another number of vectors.")
-        encodings |= {node.sha256: one for node, one in zip(some, encoded, strict=True)}
-        beat(f"embedding {some[0].source}: {start + len(some)} of {len(new)}")
-    return encodings
-
-
-def _is_kept(own: Draft, encodings: Mapping[Sha256, Encoding | Refused], report: Report) -> bool:
+def _is_kept(
+    own: Draft,
+    encodings: Mapping[Sha256, Encoding | Refused],
+    report: Report,
+    results: dict[str, str],
+) -> bool:
+    """Whether a node can be stored; if not, that is reported, once."""
     encoding = encodings.get(own.node.sha256)
     if not isinstance(encoding, Refused):
         return True
-    span = own.node.span or {}
-    line = span["start"] if span.get("unit") == "lines" else own.node.position or 0
-    report.skip(line, f"cannot be embedded: {encoding.reason}")
+    if results.setdefault(own.key or "", "refused") == "refused":
+        span = own.node.span or {}
+        line = span["start"] if span.get("unit") == "lines" else own.node.position or 0
+        report.skip(line, f"cannot be embedded: {encoding.reason}")
     return False
-
-
-def _save(
-    nodes: PostgresNodes,
-    drafts: Sequence[Draft],
-    encodings: Mapping[Sha256, Encoding | Refused],
-    report: Report,
-) -> None:
-    vectors = {
-        own.node.key: encoding
-        for own in drafts
-        if isinstance(encoding := encodings.get(own.node.sha256), Encoding)
-    }
-    if drafts:
-        results = nodes.save([own.node for own in drafts], vectors)
-        report.counts.update(results.values())
-
-
-def _store_export(
-    work: wiring.Ingest, project: ProjectName, file: SubmittedFile, report: Report, beat: Beat
-) -> None:
-    """Store the lines of an export. Vectors of another model are made anew."""
-    report.format = EXPORT
-    model = work.encoder.model
-    names: dict[str, Sha256] = {}
-    batch: list[tuple[ExportedNode, Node, int]] = []
-    is_whole = False
-    for line in read_lines(file.data):
-        match line.record:
-            case Skipped(reason=reason):
-                report.skip(line.number, reason)
-            case ExportedSource():
-                with work.database.transaction() as connection:
-                    PostgresNodes(connection, work.model, None).claim_projects([project])
-                    PostgresSources(connection, project).save_exported(line.record)
-            case ExportedEnd():
-                is_whole = True
-            case ExportedNode() as exported:
-                report.counts["received"] += 1
-                try:
-                    node = node_of(exported, project, names, model.name, model.dimension)
-                except ValueError as error:
-                    report.skip(line.number, str(error))
-                    continue
-                names[exported.id] = node.sha256
-                batch.append((exported, node, line.number))
-        if len(batch) == BATCH:
-            _store_exported(work, project, batch, report, beat)
-            batch = []
-    _store_exported(work, project, batch, report, beat)
-    if not is_whole:
-        report.skip(line.number, "the export was cut off here: its last line is missing")
-
-
-def _store_exported(
-    work: wiring.Ingest,
-    project: ProjectName,
-    batch: Sequence[tuple[ExportedNode, Node, int]],
-    report: Report,
-    beat: Beat,
-) -> None:
-    beat(f"storing {report.name}: {report.counts['received']} nodes")
-    bare = [node for _, node, _ in batch if node.embedding is None]
-    encodings = _encoded(work, project, bare, beat)
-    kept: list[tuple[ExportedNode, Node]] = []
-    for exported, node, line in batch:
-        encoding = encodings.get(node.sha256)
-        if isinstance(encoding, Refused):
-            report.skip(line, f"cannot be embedded: {encoding.reason}")
-        else:
-            kept.append((exported, node))
-    if not kept:
-        return
-    with work.database.transaction() as connection:
-        nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
-        nodes.claim_projects([project])
-        _save(nodes, [Draft(node) for _, node in kept], encodings, report)
-        sources = PostgresSources(connection, project)
-        for exported, node in kept:
-            if exported.turns:
-                sources.save_turns(exported.source, dict.fromkeys(exported.turns, node.sha256))

@@ -1,6 +1,8 @@
 """Working through accepted ingest jobs. PostgreSQL says what is to do; a message only says when."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -11,13 +13,19 @@ from celery import shared_task
 from workers import wiring
 from workers.contracts import INGEST_NODES, PREPARE_TOKENS, NodesPayload
 from workers.deadline import Deadline
-from workers.errors import EmbeddingServiceUnavailable, ModelMismatch, PoimenError
+from workers.errors import (
+    EmbeddingServiceUnavailable,
+    ModelMismatch,
+    PoimenError,
+    StoreUnavailable,
+)
 from workers.ingest.nodes import Refusal, read_nodes
 from workers.model import Encoding, Level, Node, NodeKey, ProjectName, Refused, Sha256
 from workers.pulse import pulse
-from workers.store.ingest_jobs import Claim, UnreadablePayload
+from workers.store.ingest_jobs import Claim, SubmittedFile, UnreadablePayload
 from workers.store.nodes import PostgresNodes
 from workers.tasks.files import take_file
+from workers.tasks.report import Beat, Report
 
 log = structlog.get_logger(__name__)
 
@@ -26,6 +34,11 @@ ENCODED = 64  # texts encoded between two signs of life
 REFUSALS_SHOWN = 1000
 PREPARED_FOR_S = 4.0  # then jobs get their turn again
 LONGEST_DELAY_S = 86_400.0  # that a server's Retry-After may put a job off for
+PATIENCE_S = 60.0  # with a database that is away, until a job is left to be taken over
+
+
+class Forgotten(Exception):
+    """Nodes were forgotten between the look at them and their storing."""
 
 
 class ClaimLost(Exception):
@@ -67,7 +80,7 @@ def ingest_nodes(job_id: str) -> None:
         if claim.payload is None:
             _take_files(wiring.ingest(), claim)
         else:
-            _ingest(wiring.ingest(), claim, claim.read())
+            _take_nodes(wiring.ingest(), claim, claim.read())
     except ClaimLost:
         log.info("ingest_claim_lost", job=job_id)
     except UnreadablePayload as error:  # nor will it be readable later
@@ -88,17 +101,37 @@ def ingest_nodes(job_id: str) -> None:
 
 
 def _put_back(attempts: int, claim: Claim, code: str, message: str, asked_s: float = 0.0) -> None:
-    if claim.attempt >= attempts:
-        wiring.jobs().finish(claim, "failed", [], error=(code, message), keeps_payload=True)
-    else:
+    end = Deadline.after(PATIENCE_S)
+    while True:
+        try:
+            _give_back(attempts, claim, (code, message), asked_s)
+        except StoreUnavailable:
+            if end.passed():
+                raise  # upkeep finds the job once it has been silent for long
+            pulse.beat()
+            time.sleep(1.0)
+        else:
+            return
+
+
+def _give_back(attempts: int, claim: Claim, error: tuple[str, str], asked_s: float) -> None:
+    if claim.attempt < attempts:
         delay_s = max(min(300.0, 2.0**claim.attempt), min(LONGEST_DELAY_S, asked_s))
-        wiring.jobs().retry(claim, delay_s, (code, message))
+        wiring.jobs().retry(claim, delay_s, error)
+    elif claim.payload is None:
+        wiring.jobs().give_up_files(claim, error[1])
+        _finish_files(claim, error)
+    else:
+        wiring.jobs().finish(claim, "failed", [], error=error, keeps_payload=True)
 
 
 def _take_files(work: wiring.Ingest, claim: Claim) -> None:
     """Take one file after the other; those that ended in an earlier attempt are not read again."""
     jobs = work.jobs
-    while (file := jobs.next_file(claim)) is not None:
+    tried: list[int] = []
+    fault: Exception | None = None
+    while (file := jobs.begin_file(claim, tried)) is not None:
+        tried.append(file.number)
         done, total = jobs.count_files(claim)
 
         def beat(stage: str, done: int = done, total: int = total) -> None:
@@ -106,18 +139,63 @@ def _take_files(work: wiring.Ingest, claim: Claim) -> None:
             if not jobs.beat(claim, done, total, stage):
                 raise ClaimLost
 
-        report = take_file(work, claim, file, beat)
+        try:
+            report = _take_file(work, claim, file, beat)
+        except (ClaimLost, PoimenError):  # it is not this file's fault
+            raise
+        except Exception as error:  # noqa: BLE001  # its neighbours need not have it
+            log.error("file_failed", job=str(claim.id), error=type(error).__name__)
+            fault = error
+            continue
         log.info("file_taken", job=str(claim.id), status=report.status, format=report.format)
         jobs.finish_file(claim, file.number, report.as_json(), keeps_data=False)
-    statuses = jobs.statuses(claim)
+    if fault is not None:
+        raise fault
+    said = ("all_refused", "no file could be stored; see their reasons")
+    _finish_files(claim, said, is_told=False)
+
+
+def _take_file(work: wiring.Ingest, claim: Claim, file: SubmittedFile, beat: Beat) -> Report:
+    """Take one file; again if something was forgotten meanwhile, so that no half of it is left."""
+    while True:
+        report = Report(file.name)
+        forgotten = work.jobs.last_forgetting()
+        take_file(work, claim, file, report, beat)
+        if work.jobs.last_forgetting() == forgotten:
+            return report
+
+
+def _finish_files(claim: Claim, error: tuple[str, str], *, is_told: bool = True) -> None:
+    """End a job by how its files ended. is_told: the error also where some were stored."""
+    statuses = wiring.jobs().statuses(claim)
     status = "completed" if statuses == {"completed"} else "partial"
-    error = None
     if statuses == {"failed"}:
-        status, error = "failed", ("all_refused", "no file could be stored; see their reasons")
-    jobs.finish(claim, status, [], done=jobs.count_files(claim)[1], error=error)
+        status, is_told = "failed", True
+    done, _ = wiring.jobs().count_files(claim)
+    wiring.jobs().finish(claim, status, [], done=done, error=error if is_told else None)
 
 
-def _ingest(work: wiring.Ingest, claim: Claim, payload: NodesPayload) -> None:
+def _take_nodes(work: wiring.Ingest, claim: Claim, payload: NodesPayload) -> None:
+    """Take nodes; again if something was forgotten meanwhile, so that no half of them is left."""
+    while True:
+        forgotten = work.jobs.last_forgetting()
+        status, report = _store_nodes(work, claim, payload)
+        if work.jobs.last_forgetting() == forgotten:
+            break
+    error = ("all_refused", "every node was refused; see the skipped lines")
+    work.jobs.finish(
+        claim,
+        status,
+        [report],
+        done=len(payload["nodes"]),
+        error=error if status == "failed" else None,
+    )
+
+
+def _store_nodes(
+    work: wiring.Ingest, claim: Claim, payload: NodesPayload
+) -> tuple[str, dict[str, Any]]:
+    """How a job ends, and what became of its nodes."""
     projects = payload["projects"]
     nodes, refusals = read_nodes(
         payload["nodes"],
@@ -137,20 +215,16 @@ def _ingest(work: wiring.Ingest, claim: Claim, payload: NodesPayload) -> None:
             if not work.jobs.beat(claim, done, total):
                 raise ClaimLost
 
-        results, unencoded = _store(work, batch, missing, beat)
+        while True:
+            with suppress(Forgotten):
+                results, unencoded = _store(work, batch, missing, beat)
+                break
         refusals += unencoded
         for result in results:
             counts[result] += 1
     refusals.sort(key=lambda refusal: refusal.line)
     status = "completed" if not refusals else "partial" if any(counts.values()) else "failed"
-    error = ("all_refused", "every node was refused; see the skipped lines")
-    work.jobs.finish(
-        claim,
-        status,
-        [_report(total, counts, refusals)],
-        done=total,
-        error=error if status == "failed" else None,
-    )
+    return status, _report(total, counts, refusals)
 
 
 def _levels(work: wiring.Ingest, project: ProjectName, shas: Any) -> dict[Sha256, Level]:
@@ -177,8 +251,7 @@ def _store(
     that stand on it; `missing` remembers the lines of these for the batches to come.
     """
     found = _find(work, batch)
-    new = [node for node in batch if node.embedding is None and not found.get(node.key)]
-    encodings = _encode(work, new, beat)
+    encodings = _encode(work, _bare(batch, found), beat)
     refusals: list[Refusal] = []
     kept: list[Node] = []
     for node in batch:
@@ -194,6 +267,8 @@ def _store(
     with work.database.transaction() as connection:
         nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
         nodes.claim_projects(node.project for node in kept)
+        if any(node.key not in encodings for node in _bare(kept, _found(nodes, kept))):
+            raise Forgotten  # what had a vector is no more
         vectors = {key: one for key, one in encodings.items() if isinstance(one, Encoding)}
         results = nodes.save(
             kept, {node.key: vectors[node.key] for node in kept if node.key in vectors}
@@ -203,14 +278,23 @@ def _store(
 
 def _find(work: wiring.Ingest, batch: Sequence[Node]) -> dict[NodeKey, bool]:
     """Those of the batch that are stored, and whether they have a vector."""
-    stored: dict[NodeKey, bool] = {}
     with work.database.transaction() as connection:
         nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
-        for project in {node.project for node in batch}:
-            shas = [node.sha256 for node in batch if node.project == project]
-            found = nodes.find_nodes(project, shas)
-            stored |= {(project, sha): has_vector for sha, (_, has_vector) in found.items()}
+        return _found(nodes, batch)
+
+
+def _found(nodes: PostgresNodes, batch: Sequence[Node]) -> dict[NodeKey, bool]:
+    stored: dict[NodeKey, bool] = {}
+    for project in {node.project for node in batch}:
+        shas = [node.sha256 for node in batch if node.project == project]
+        found = nodes.find_nodes(project, shas)
+        stored |= {(project, sha): has_vector for sha, (_, has_vector) in found.items()}
     return stored
+
+
+def _bare(batch: Sequence[Node], found: Mapping[NodeKey, bool]) -> list[Node]:
+    """Those of the batch that have no vector and bring none."""
+    return [node for node in batch if node.embedding is None and not found.get(node.key)]
 
 
 def _encode(

@@ -6,11 +6,29 @@ SELECT set_config('lock_timeout', '1s', true)
 SELECT id, fingerprint FROM ingest_job
  WHERE key_id = %(key_id)s AND idempotency_key = %(idempotency_key)s
 
+-- name: take_turn
+-- Of equal submissions at once, one is accepted before the next one looks for it.
+SELECT pg_advisory_xact_lock(hashtextextended(%(key_id)s || encode(%(fingerprint)s, 'hex'), 0))
+
 -- name: first_with_content
--- A job of the last day that brought the same, and is not known to have failed at it.
-SELECT id FROM ingest_job
+-- A job of the last day that brought the same, is not known to have failed at it, and was not
+-- followed by another version: a file of the same name, or nodes of the same project.
+SELECT id FROM ingest_job AS first
  WHERE key_id = %(key_id)s AND fingerprint = %(fingerprint)s
    AND status IN ('queued', 'running', 'completed') AND created_at > now() - interval '1 day'
+   AND NOT EXISTS (
+           SELECT FROM ingest_job AS later
+            WHERE later.created_at > first.created_at
+              AND later.fingerprint IS DISTINCT FROM first.fingerprint
+              AND (later.project = first.project
+                   OR later.project IS NULL OR first.project IS NULL)
+              AND (first.format IN ('nodes', 'export')
+                   AND later.format IN ('nodes', 'export')
+                   OR EXISTS (
+                       SELECT FROM ingest_file AS mine JOIN ingest_file AS theirs
+                           ON substring(mine.name FROM '[^/\\]*$')
+                              = substring(theirs.name FROM '[^/\\]*$')
+                        WHERE mine.job_id = first.id AND theirs.job_id = later.id)))
  ORDER BY created_at DESC
  LIMIT 1
 
@@ -29,19 +47,41 @@ VALUES (%(id)s, %(number)s, %(name)s, %(size)s, %(data)s)
 
 -- name: files_of
 -- What became of each file of a job; no report of one that is still to be read.
-SELECT name, size, report FROM ingest_file WHERE job_id = %(id)s ORDER BY number
+SELECT name, report FROM ingest_file WHERE job_id = %(id)s ORDER BY number
 
 -- name: count_files
 SELECT count(report) AS done, count(*) AS total FROM ingest_file WHERE job_id = %(id)s
 
--- name: next_file
-SELECT number, name, data FROM ingest_file
- WHERE job_id = %(id)s AND report IS NULL ORDER BY number LIMIT 1
+-- name: begin_file
+-- A file that has not ended, of those that this attempt has not tried. The ones that were begun
+-- before come last: one of them may be what ended the process.
+UPDATE ingest_file SET attempt = %(attempt)s
+ WHERE job_id = %(id)s
+   AND number = (SELECT number FROM ingest_file
+                  WHERE job_id = %(id)s AND report IS NULL AND number <> ALL(%(tried)s)
+                  ORDER BY attempt, number LIMIT 1)
+   AND EXISTS (SELECT FROM ingest_job
+                WHERE id = %(id)s AND status = 'running' AND attempts = %(attempt)s)
+RETURNING number, name, data
 
 -- name: finish_file
 -- Its content is kept only where it may be tried again.
 UPDATE ingest_file SET report = %(report)s, data = CASE WHEN %(keeps_data)s THEN data END
  WHERE job_id = %(id)s AND number = %(number)s
+   AND EXISTS (SELECT FROM ingest_job
+                WHERE id = %(id)s AND status = 'running' AND attempts = %(attempt)s)
+
+-- name: last_forgetting
+SELECT coalesce(max(id), 0) AS id FROM forgetting
+
+-- name: give_up_files
+-- End the files of a job that have not ended; their content is kept, for another try.
+UPDATE ingest_file
+   SET report = jsonb_build_object('name', name, 'status', 'failed', 'reason', %(message)s::text)
+ WHERE job_id = %(id)s AND report IS NULL
+   AND (%(attempt)s::integer IS NULL
+        OR EXISTS (SELECT FROM ingest_job
+                    WHERE id = %(id)s AND status = 'running' AND attempts = %(attempt)s))
 
 -- name: list_jobs
 -- One page of submissions, newest first; others' are listed only to who may see all.
@@ -58,9 +98,17 @@ SELECT id, project, format, status, attempts, progress_done, progress_total, fil
 -- name: cancel_job
 -- Whoever works on it finds out at the next sign of life; what is stored stays.
 UPDATE ingest_job
-   SET status = 'cancelled', finished_at = now(), payload = NULL
+   SET status = 'cancelled', finished_at = now(), payload = NULL, stage = NULL
  WHERE id = %(id)s AND (key_id = %(key_id)s OR %(sees_all)s) AND status IN ('queued', 'running')
 RETURNING id
+
+-- name: cancel_files
+-- Nothing of a cancelled job is kept to be read.
+UPDATE ingest_file
+   SET data = NULL,
+       report = coalesce(report, jsonb_build_object(
+           'name', name, 'status', 'failed', 'reason', 'cancelled before it was taken'))
+ WHERE job_id = %(id)s
 
 -- name: retry_ended_job
 -- Try again what failed, as if it had just been submitted.
@@ -70,11 +118,11 @@ UPDATE ingest_job
  WHERE id = %(id)s AND (key_id = %(key_id)s OR %(sees_all)s) AND status IN ('failed', 'partial')
    AND (payload IS NOT NULL
         OR EXISTS (SELECT FROM ingest_file
-                    WHERE job_id = %(id)s AND data IS NOT NULL AND report IS NOT NULL))
+                    WHERE job_id = %(id)s AND data IS NOT NULL))
 RETURNING id
 
 -- name: reopen_files
-UPDATE ingest_file SET report = NULL WHERE job_id = %(id)s AND data IS NOT NULL
+UPDATE ingest_file SET report = NULL, attempt = 0 WHERE job_id = %(id)s AND data IS NOT NULL
 
 -- name: find_job
 -- One job without its payload; someone else's is not found.
@@ -84,13 +132,18 @@ SELECT id, project, format, status, attempts, progress_done, progress_total, fil
  WHERE id = %(id)s AND (key_id = %(key_id)s OR %(sees_all)s)
 
 -- name: give_up_job
--- End a job that could be claimed, but has been tried as often as it may be.
+-- End a job that could be claimed, but has been tried as often as it may be. It has failed only in
+-- part if some of its files are stored.
 UPDATE ingest_job
-   SET status = 'failed', error_code = 'attempts_exhausted', error_message = %(message)s,
-       finished_at = now(), stage = NULL
+   SET status = CASE WHEN EXISTS (SELECT FROM ingest_file
+                                   WHERE job_id = %(id)s AND report->>'status' <> 'failed')
+                     THEN 'partial' ELSE 'failed' END,
+       error_code = 'attempts_exhausted', error_message = %(message)s, finished_at = now(),
+       stage = NULL
  WHERE id = %(id)s AND attempts >= %(attempts)s
    AND (status = 'queued' AND due_at <= now()
         OR status = 'running' AND heartbeat_at < now() - make_interval(secs => %(silent_s)s))
+RETURNING id
 
 -- name: claim_job
 -- Take a job to work on: one that waits and is due, or one whose worker has fallen silent.
@@ -124,7 +177,7 @@ UPDATE ingest_job
 -- Back to the queue, due later.
 UPDATE ingest_job
    SET status = 'queued', due_at = now() + make_interval(secs => %(delay_s)s),
-       error_code = %(error_code)s, error_message = %(error_message)s
+       error_code = %(error_code)s, error_message = %(error_message)s, stage = NULL
  WHERE id = %(id)s AND status = 'running' AND attempts = %(attempt)s
 
 -- name: forgotten_jobs

@@ -64,18 +64,46 @@ UPDATE query_job
  WHERE id IN (SELECT id FROM gone) AND status <> 'open'
 
 -- name: forget_submissions
--- Submissions to a project that are kept to be tried again; and the same content may come anew.
+-- Ended submissions to a project, or to whatever project their content names: what is kept of them
+-- to be tried again goes, and the same content may come anew.
 WITH ended AS (
     UPDATE ingest_job SET payload = NULL, fingerprint = NULL
-     WHERE status NOT IN ('queued', 'running')
-       AND (project = %(project)s
-            OR EXISTS (SELECT FROM ingest_file
-                        WHERE job_id = ingest_job.id
-                          AND report->'sources' @> jsonb_build_array(
-                                  jsonb_build_object('project', %(project)s::text))))
+     WHERE status NOT IN ('queued', 'running') AND (payload IS NOT NULL OR fingerprint IS NOT NULL)
+       AND (project = %(project)s OR project IS NULL)
     RETURNING id
 )
-UPDATE ingest_file SET data = NULL WHERE job_id IN (SELECT id FROM ended)
+UPDATE ingest_file SET data = NULL
+ WHERE data IS NOT NULL AND job_id IN (SELECT id FROM ended)
+
+-- name: cancel_submissions
+-- What was accepted for a project and is not stored yet goes with it.
+WITH cancelled AS (
+    UPDATE ingest_job
+       SET status = 'cancelled', finished_at = now(), payload = NULL, fingerprint = NULL, stage = NULL
+     WHERE status IN ('queued', 'running') AND project = %(project)s
+    RETURNING id
+)
+UPDATE ingest_file
+   SET data = NULL,
+       report = coalesce(report, jsonb_build_object(
+           'name', name, 'status', 'failed', 'reason', 'cancelled before it was taken'))
+ WHERE job_id IN (SELECT id FROM cancelled)
+
+-- name: clear_title
+-- A title that repeats a text that is to be forgotten, of its source and of the nodes of that.
+WITH source_title AS (
+    UPDATE source SET title = NULL
+     WHERE project = %(project)s AND source = %(source)s AND title = %(title)s
+)
+UPDATE memory_node SET title = NULL
+ WHERE project = %(project)s AND source = %(source)s AND title = %(title)s
+
+-- name: drop_bare_sources
+-- Sources of which no node is left.
+DELETE FROM source
+ WHERE project = %(project)s AND source = ANY(%(sources)s)
+   AND NOT EXISTS (SELECT FROM memory_node AS node
+                    WHERE node.project = source.project AND node.source = source.source)
 
 -- name: save_forgetting
 INSERT INTO forgetting (key_id, project, what, nodes)

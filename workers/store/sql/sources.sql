@@ -17,9 +17,14 @@ VALUES (%(project)s, %(source)s, %(format)s, %(title)s, ARRAY[%(file)s], %(sessi
 SELECT key, source, sha256 FROM turn WHERE project = %(project)s AND key = ANY(%(keys)s)
 
 -- name: turns_of
--- All turns of a source that are not among these keys.
-SELECT key, sha256 FROM turn
- WHERE project = %(project)s AND source = %(source)s AND key <> ALL(%(keys)s)
+-- The turns of a source, and those that other sources brought under these keys.
+SELECT turn.key, turn.source, turn.sha256, 'abandoned' = ANY(node.tags) AS is_abandoned,
+       encode(sha256(convert_to(node.text, 'UTF8')), 'hex') AS text_sha256
+  FROM turn JOIN memory_node AS node USING (project, sha256)
+ WHERE turn.project = %(project)s AND (turn.source = %(source)s OR turn.key = ANY(%(keys)s))
+
+-- name: texts_of
+SELECT sha256, text FROM memory_node WHERE project = %(project)s AND sha256 = ANY(%(shas)s)
 
 -- name: save_turns
 -- Remember which node each turn is; one that is another node now is told with the old one.
@@ -67,12 +72,19 @@ SELECT sha256 FROM marked
 
 -- name: nodes_of
 -- The nodes that a document brought, but for these; notes that others made of it are not its own.
-SELECT sha256, level FROM memory_node
+SELECT sha256, level, position, metadata->>'anchor' AS anchor FROM memory_node
  WHERE project = %(project)s AND source = %(source)s AND kind IN ('document', 'chunk')
    AND sha256 <> ALL(%(shas)s)
 
--- name: project_roots
-SELECT project, roots FROM project WHERE project = ANY(%(projects)s)
+-- name: projects_of_others
+-- Of these projects, those of another folder: they have roots, or sessions that worked elsewhere.
+SELECT project FROM project
+ WHERE project = ANY(%(projects)s)
+   AND (cardinality(roots) > 0
+        OR EXISTS (SELECT FROM source
+                    WHERE source.project = project.project AND cwd IS NOT NULL)
+           AND NOT EXISTS (SELECT FROM source
+                            WHERE source.project = project.project AND cwd = %(folder)s))
 
 -- name: roots_above
 -- The projects with a root folder that is this one, or above it.
@@ -82,8 +94,15 @@ SELECT project, root
  ORDER BY length(root) DESC, project
 
 -- name: mark_abandoned
--- Turns of a source that its file no longer holds, though it goes on without them.
+-- Turns that a session's file no longer holds, though it goes on without them.
 UPDATE memory_node
    SET tags = array_append(tags, 'abandoned'), updated_at = now()
- WHERE project = %(project)s AND sha256 = ANY(%(shas)s) AND NOT 'abandoned' = ANY(tags)
+ WHERE project = %(project)s AND NOT 'abandoned' = ANY(tags)
+   AND sha256 IN (SELECT sha256 FROM turn WHERE project = %(project)s AND key = ANY(%(keys)s))
 RETURNING sha256
+
+-- name: nodes_of_turns
+SELECT sha256 FROM turn WHERE project = %(project)s AND key = ANY(%(keys)s)
+
+-- name: known_sources
+SELECT source FROM source WHERE project = %(project)s AND source = ANY(%(sources)s)

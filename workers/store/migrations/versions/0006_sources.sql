@@ -8,6 +8,7 @@ CREATE TABLE ingest_file (
     size    bigint  NOT NULL,                -- bytes as they were sent
     data    bytea,                           -- compressed by us; NULL once it has ended
     report  jsonb,                           -- what became of it; NULL until it has ended
+    attempt integer NOT NULL DEFAULT 0,      -- the job's attempt in which it was last begun
     PRIMARY KEY (job_id, number)
 );
 ALTER TABLE ingest_file ALTER COLUMN data SET STORAGE EXTERNAL;
