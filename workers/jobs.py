@@ -217,21 +217,21 @@ class Sweep:
             StoreUnavailable: PostgreSQL does not answer.
             QueueUnavailable: Redis does not, or takes no writes; what can be done so is done.
         """
-        refusal: QueueUnavailable | None = None
+        takes_writes = has_redis = False
+        refusal = QueueUnavailable("Redis takes no writes; see GET /health/ready.")
         try:
-            self._states.check_writes()
+            takes_writes, has_redis = self._states.takes_writes(), True
         except QueueUnavailable as error:
             refusal = error
-        self._end_overdue(takes_writes=refusal is None)
-        if refusal is not None:
+        self._end_overdue(takes_writes, has_redis)
+        if not takes_writes:
             # Nobody can say that they live, and nothing can be sent.
             self._suspects.clear()
             raise refusal
         self._tend()
         self._jobs.start_next()
 
-    def _end_overdue(self, takes_writes: bool) -> None:
-        has_redis = True
+    def _end_overdue(self, takes_writes: bool, has_redis: bool) -> None:
         for job in self._store.overdue():
             if takes_writes:
                 try:

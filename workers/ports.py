@@ -231,8 +231,8 @@ class JobStates(Protocol):
         """Tasks of jobs that no worker has taken yet."""
         ...
 
-    def check_writes(self) -> None:
-        """Write something small: a Redis that is full still answers questions."""
+    def takes_writes(self) -> bool:
+        """Whether something small can be written: a Redis that is full still answers questions."""
         ...
 
     def changes(self, query_id: str, since: int, seconds: float) -> list[Change]:

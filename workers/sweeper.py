@@ -14,6 +14,7 @@ from workers.ports import JobStore
 log = structlog.get_logger(__name__)
 
 PERIOD_S = 1.0
+SHORTEST_PAUSE_S = 0.2
 CLEAN_UP_S = 60.0
 
 
@@ -35,8 +36,11 @@ class Sweeper:
 
     def _go_on(self) -> None:
         cleaned_at = time.monotonic()
+        took_s = 0.0
         while True:
-            time.sleep(PERIOD_S)
+            # A Redis that hangs makes it long, and jobs must not wait for its turn as well.
+            time.sleep(max(SHORTEST_PAUSE_S, PERIOD_S - took_s))
+            began_at = time.monotonic()
             try:
                 self._sweep.run()
                 self._swept_at = datetime.now(UTC)
@@ -47,3 +51,4 @@ class Sweeper:
                 log.warning("sweep_failed", reason=str(error))
             except Exception as error:  # it must not be the last sweep
                 log.error("sweep_broke", error=type(error).__name__, exc_info=error)
+            took_s = time.monotonic() - began_at

@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import Any, cast
 
 from redis import Redis
+from redis.exceptions import ResponseError
 
 from workers.contracts import (
     JOBS_QUEUE,
@@ -304,10 +305,14 @@ class JobRuns(QueryRuns):
         with reachable():
             return self._redis.llen(JOBS_QUEUE)
 
-    def check_writes(self) -> None:
-        """Write something small: a Redis that is full still answers questions."""
+    def takes_writes(self) -> bool:
+        """Whether something small can be written: a Redis that is full still answers questions."""
         with reachable():
-            self._redis.set(f"{PREFIX}:sweep", 1, ex=_KEPT_S)
+            try:
+                self._redis.set(f"{PREFIX}:sweep", 1, ex=_KEPT_S)
+            except ResponseError:
+                return False
+        return True
 
     def say_alive(self, worker: str, jobs: Collection[str]) -> None:
         """Show that this worker process goes on with these jobs."""

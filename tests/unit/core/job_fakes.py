@@ -280,8 +280,9 @@ class FakeStates:
         self._check()
         return self.tasks
 
-    def check_writes(self) -> None:
-        self._check(is_write=True)
+    def takes_writes(self) -> bool:
+        self._check()
+        return not self.is_full
 
     def changes(self, query_id: str, since: int, seconds: float) -> list[Change]:
         def news() -> list[Change]:

@@ -299,7 +299,7 @@ def test_a_redis_that_does_not_answer_is_said_without_its_address() -> None:
         lambda: runs.say_alive("worker", ()),
         lambda: runs.signs({"worker"}),
         lambda: runs.waiting(),
-        lambda: runs.check_writes(),
+        lambda: runs.takes_writes(),
     ):
         with pytest.raises(QueueUnavailable) as caught:
             use()
