@@ -98,7 +98,8 @@ def test_the_embedding_of_a_job_that_is_cancelled_is_left_at_once(memory: Memory
         until(memory.calling)
         assert memory.delete(job).status_code == 200
         until(lambda: not memory.calling(), within_s=SOON_S)
-        assert memory.models.left == left + 1
+        # Another worker may have been about to take it over, and was ended as well.
+        assert memory.models.left > left
 
     assert memory.ended(job)["results"] == []
 
