@@ -1,16 +1,18 @@
-"""What readiness says of ingest, upkeep and the sweep, from what workers say of themselves."""
+"""What readiness says of upkeep, the sweep, submissions and vectors, from what others know."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 from workers.contracts import MERGE_QUEUE, UPKEEP_QUEUE
+from workers.model import Missing, StoredModel
 
 State = Literal["ok", "degraded", "failed"]
 
 UPKEEP_PATIENCE_S = 30.0  # it runs every 5 s
 SWEEP_PATIENCE_S = 30.0  # it runs every second, and is told with the heartbeat
 BACKLOG_PATIENCE_S = 60.0
+MOST_COUNTED = 100_000  # nodes; beyond, "or more" says enough
 
 
 def upkeep_state(workers: Sequence[Mapping[str, Any]], now: datetime) -> tuple[State, str]:
@@ -45,6 +47,52 @@ def sweep_state(workers: Sequence[Mapping[str, Any]], now: datetime) -> tuple[St
     if (now - max([started, *swept])).total_seconds() <= SWEEP_PATIENCE_S:
         return "ok", said
     return "failed", f"{said}; see the merge worker's log"
+
+
+def vectors_state(
+    known: Sequence[StoredModel],
+    missing: Mapping[int, Missing],
+    workers: Sequence[Mapping[str, Any]],
+) -> tuple[State, str]:
+    """Whether every node can be found by the model whose vectors are searched, and by whom.
+
+    missing: of each model that is wanted.
+    """
+    active = next((one for one in known if one.is_active), None)
+    if active is None:
+        return "ok", "none yet; the first worker brings its model"
+    name = active.model.name
+    lacking = missing[active.number]
+    told = []
+    if lacking.waiting:
+        told.append(f"{_counted(lacking.waiting)} wait for their vector")
+    if lacking.refused:
+        told.append(f"{_counted(lacking.refused)} cannot be embedded; mem reindex names them")
+    others = [str(worker["name"]) for worker in workers if worker.get("embedder", name) != name]
+    if others:
+        told.append(f"started with another model, to be restarted: {', '.join(others)}")
+    state: State = "degraded" if told else "ok"
+    told += [
+        f"{one.model.name} {_progress(one, missing[one.number])}"
+        for one in known
+        if one.is_wanted and not one.is_active
+    ]
+    return state, "; ".join([str(active.model), *told])
+
+
+def _progress(target: StoredModel, missing: Missing) -> str:
+    """How far a model is that mem reindex brings the memory to."""
+    if target.ready_at is not None:
+        return "is ready to be switched to"
+    if target.listed_at is None:
+        return "is registered, mem reindex goes on with it"
+    return f"lacks {_counted(missing.waiting)}, mem reindex goes on with it"
+
+
+def _counted(nodes: int) -> str:
+    if nodes >= MOST_COUNTED:
+        return f"{MOST_COUNTED:,} nodes or more"
+    return f"{nodes:,} node{'' if nodes == 1 else 's'}"
 
 
 def backlog_state(jobs: int, oldest_s: float) -> tuple[State, str]:

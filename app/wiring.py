@@ -18,7 +18,15 @@ from redis import Redis
 from app.admission import Seats, Tempo
 from app.ingest_service import IngestService
 from app.job_service import JobService
-from app.readiness import BACKLOG_PATIENCE_S, State, backlog_state, sweep_state, upkeep_state
+from app.readiness import (
+    BACKLOG_PATIENCE_S,
+    MOST_COUNTED,
+    State,
+    backlog_state,
+    sweep_state,
+    upkeep_state,
+    vectors_state,
+)
 from app.record_service import RecordService
 from app.service import Service
 from config.settings import Settings
@@ -35,15 +43,17 @@ from workers.contracts import (
 )
 from workers.deadline import Deadline
 from workers.dispatch import Dispatcher
-from workers.engines.build import find_circuits
+from workers.engines.build import build_encoder, find_circuits
 from workers.errors import PoimenError, QueueUnavailable, StoreUnavailable
 from workers.jobs import Jobs
-from workers.model import Principal, ProjectName
+from workers.model import Missing, Principal, ProjectName, StoredModel
 from workers.pipeline.merge import finalize
+from workers.reindex import Reindex, drop
 from workers.store.database import Database, check_database
 from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.keys import PostgresKeys
 from workers.store.migrations import migrate
+from workers.store.models import PostgresModels
 from workers.store.projects import PostgresProjects
 from workers.store.query_jobs import JobLimits, PostgresQueryJobs
 from workers.store.query_runs import JobRuns, QueryRuns
@@ -58,6 +68,7 @@ __all__ = ["check_database", "check_redis", "migrate"]
 _CANARY_LIFETIME_S = 60
 _LOOK_S = 2.0
 _WRITE_TIMEOUT_S = 5.0  # nobody waits longer for a 202
+_REINDEX_TIMEOUT_S = 3600.0  # for a statement over every node of a large memory
 
 FindCircuits = Callable[[Redis], "dict[str, Circuit]"]
 """The circuits of the model servers that workers call: `embedder`, `reranker`."""
@@ -77,6 +88,7 @@ class FrontDoor:
     max_body_bytes: int
     max_nodes: int
     jobs: PostgresIngestJobs
+    models: PostgresModels
     queries: Seats
     waits: Seats
     streams: Seats
@@ -129,6 +141,7 @@ def build_front_door(settings: Settings) -> FrontDoor:
         redis_url=redis_url,
         max_body_bytes=int(settings.ingest_max_mb * 1_000_000),
         jobs=jobs,
+        models=PostgresModels(database, _LOOK_S),
         max_nodes=settings.ingest_max_nodes,
         find_circuits=partial(
             find_circuits,
@@ -169,6 +182,7 @@ def check_dependencies(
         states["sweep"] = sweep_state(workers, datetime.now(UTC))
     if states["database"][0] == "ok":
         states["ingest_backlog"] = _backlog_state(front.jobs)
+        states["vectors"] = _vectors_state(front.models, workers)
     if has_redis:
         states |= _model_servers(front)
     return states, workers
@@ -186,6 +200,16 @@ def _backlog_state(jobs: PostgresIngestJobs) -> tuple[State, str]:
     except PoimenError as error:
         return "degraded", f"not known: {error}"
     return backlog_state(backlog.jobs, backlog.oldest_s)
+
+
+def _vectors_state(models: PostgresModels, workers: list[dict[str, Any]]) -> tuple[State, str]:
+    try:
+        known = models.list_models()
+        wanted = [one.number for one in known if one.is_wanted]
+        missing = {number: models.count_missing(number, MOST_COUNTED) for number in wanted}
+    except PoimenError as error:
+        return "degraded", f"not known: {error}"
+    return vectors_state(known, missing, workers)
 
 
 def _model_servers(front: FrontDoor) -> dict[str, tuple[State, str]]:
@@ -280,6 +304,70 @@ def known_projects(database_url: str) -> set[ProjectName]:
         return set(PostgresProjects(database).find_projects(everyone, (), Deadline.after(10.0)))
 
 
+def reindex(
+    database_url: str,
+    settings: Settings,
+    *,
+    url: str | None,
+    model: str,
+    dimension: int,
+    told: Callable[[Missing], None],
+    troubled: Callable[[str], None],
+) -> tuple[StoredModel, Missing, int]:
+    """Make vectors of another model: which it is now, what it lacks, how many were made here.
+
+    url: of its server; None: the embedded model. told: how far it is. troubled: why it waits.
+
+    Raises:
+        CannotReindex: the memory has no vectors, or the model was given up meanwhile.
+        EmbeddingServiceUnavailable, ModelMismatch: the server fails, or its vectors do not fit.
+    """
+    key = settings.embedding_api_key
+    encoder = build_encoder(
+        url=url,
+        api_key=key.get_secret_value() if key else None,
+        model=model,
+        dimension=dimension,
+        has_tokens=settings.rerank_url is None,
+        batch=settings.embedding_batch,
+        max_tokens=settings.embedding_max_tokens,
+    )
+    encoder.warm_up()  # a mistake in an address or a name shows here, before anything is stored
+    with _opened(database_url, _REINDEX_TIMEOUT_S) as database:
+        work = Reindex(database, encoder, settings.exact_rows, told, troubled)
+        target = work.run()
+        missing = PostgresModels(database).count_missing(target.number)
+        return target, missing, work.encoded
+
+
+def list_refused(database_url: str, number: int, limit: int) -> list[dict[str, Any]]:
+    """project, sha256 and reason of nodes that a model makes no vector of."""
+    with _opened(database_url) as database:
+        return PostgresModels(database).list_refused(number, limit)
+
+
+def list_models(database_url: str) -> tuple[list[StoredModel], list[StoredModel]]:
+    """The models that the memory knows; and those no longer wanted that have vectors left."""
+    with _opened(database_url) as database:
+        models = PostgresModels(database)
+        return models.list_models(), models.to_drop()
+
+
+def give_up_model(database_url: str, number: int) -> None:
+    """No vectors are made for it any more; those there are can be dropped."""
+    with _opened(database_url) as database:
+        PostgresModels(database).give_up(number)
+
+
+def drop_model(database_url: str, model: StoredModel, told: Callable[[int], None]) -> int:
+    """Remove the vectors, token vectors and indexes of one that is not wanted; how many vectors.
+
+    told: how many are gone, now and then.
+    """
+    with _opened(database_url, _REINDEX_TIMEOUT_S) as database:
+        return drop(database, model, told)
+
+
 @contextmanager
 def _keys(database_url: str) -> Iterator[PostgresKeys]:
     with _opened(database_url) as database:
@@ -287,8 +375,8 @@ def _keys(database_url: str) -> Iterator[PostgresKeys]:
 
 
 @contextmanager
-def _opened(database_url: str) -> Iterator[Database]:
-    database = Database(database_url, 1)
+def _opened(database_url: str, write_timeout_s: float = 60.0) -> Iterator[Database]:
+    database = Database(database_url, 1, write_timeout_s)
     try:
         yield database
     finally:

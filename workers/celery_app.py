@@ -12,7 +12,12 @@ from workers.store.redis import celery_url
 
 log = structlog.get_logger(__name__)
 
-TASK_MODULES = ("workers.tasks.query", "workers.tasks.ingest", "workers.tasks.upkeep")
+TASK_MODULES = (
+    "workers.tasks.query",
+    "workers.tasks.ingest",
+    "workers.tasks.vectors",
+    "workers.tasks.upkeep",
+)
 
 
 class PoimenTask(Task):  # type: ignore[misc]  # celery has no types

@@ -189,6 +189,15 @@ class NotReranked(Exception):
         self.reason = reason
 
 
+class CannotReindex(Exception):
+    """There is nothing to bring to another model. An error of a command, never of a request."""
+
+    def __init__(self, reason: str, advice: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.advice = advice
+
+
 class ModelMismatch(PoimenError):
     """Stored vectors and the configured model cannot be compared."""
 

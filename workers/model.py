@@ -58,6 +58,32 @@ class EmbeddingModel:
     sha256: str | None
     dimension: int
 
+    def __str__(self) -> str:
+        """As messages name it."""
+        sha256 = f", sha256 {self.sha256[:12]}" if self.sha256 else ""
+        return f"{self.name} ({self.dimension} dimensions{sha256})"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """A model that a memory knows, and how far its vectors are."""
+
+    number: int
+    model: EmbeddingModel
+    is_active: bool  # its vectors are searched
+    is_wanted: bool  # every node is to have a vector of it
+    listed_at: datetime | None  # since when it is known which nodes have none
+    ready_at: datetime | None  # since when it may become the active one
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Nodes without a vector of a model."""
+
+    waiting: int
+    refused: int  # the model makes none of them
+    nodes: int  # in all
+
 
 @dataclass(frozen=True, slots=True)
 class Encoding:

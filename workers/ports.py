@@ -68,6 +68,14 @@ class Encoder(Protocol):
         """
         ...
 
+    def embed_passages(self, texts: Sequence[str]) -> list[Vector | Refused]:
+        """Only the vectors of stored texts, results in the order given.
+
+        Raises:
+            As `encode_passages`.
+        """
+        ...
+
     def prepare_passages(self, texts: Sequence[str]) -> list[bytes | None]:
         """Only what the reranker wants prepared of stored texts, results in the order given."""
         ...

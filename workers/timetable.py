@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 
 from workers import wiring
 from workers.contracts import (
+    EMBED_MISSING,
     INDEX_LARGE_PROJECTS,
     INGEST_NODES,
     INGEST_QUEUE,
@@ -32,7 +33,12 @@ from workers.pulse import pulse
 log = structlog.get_logger(__name__)
 
 # Several workers may do so at once: each of these tasks is harmless twice.
-PERIODS_S = {REDISPATCH_INGEST: 5.0, PREPARE_TOKENS: 5.0, INDEX_LARGE_PROJECTS: 15.0}
+PERIODS_S = {
+    REDISPATCH_INGEST: 5.0,
+    PREPARE_TOKENS: 5.0,
+    EMBED_MISSING: 5.0,
+    INDEX_LARGE_PROJECTS: 15.0,
+}
 LOOK_S = 5.0
 
 

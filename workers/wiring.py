@@ -35,7 +35,7 @@ from workers.model import ProjectName
 from workers.ports import Encoder, Reranker
 from workers.store.database import Database
 from workers.store.ingest_jobs import PostgresIngestJobs
-from workers.store.nodes import use_model
+from workers.store.models import use_model
 from workers.store.query_jobs import JobLimits, PostgresQueryJobs
 from workers.store.query_runs import JobRuns, QueryRuns
 from workers.store.redis import connect
@@ -43,6 +43,8 @@ from workers.store.search import ProjectSearch
 from workers.store.vector_indexes import IndexedProjects, VectorIndexes
 from workers.sweeper import Sweeper
 from workers.tasks.lanes import Lanes
+
+_PATIENT_S = 300.0  # for a transaction in which a model server is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,12 @@ def database() -> Database:
 
 
 @cache
+def patient_database() -> Database:
+    """For transactions that last as long as a model server takes for some texts."""
+    return Database(database_url(), 1, _PATIENT_S)
+
+
+@cache
 def jobs() -> PostgresIngestJobs:
     return PostgresIngestJobs(database())
 
@@ -218,7 +226,7 @@ def _secret(key: SecretStr | None) -> str | None:
 
 
 def check_model() -> None:
-    """Register the configured model, or check that stored vectors were made by it.
+    """Register the configured model, switch to it, or check that stored vectors were made by it.
 
     On a connection of its own, so that a process may still fork afterwards.
 

@@ -31,7 +31,7 @@ from workers.engines.build import build_embedded_encoder
 from workers.engines.late_interaction import LateInteraction
 from workers.model import Candidate, Kind, Level, Question
 from workers.store.database import Database
-from workers.store.nodes import use_model
+from workers.store.models import use_model
 
 BEST = 10
 ASKED = ("L1", "L2")

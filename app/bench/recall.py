@@ -26,7 +26,7 @@ from workers.engines.build import build_embedded_encoder
 from workers.engines.encoders import EmbeddedEncoder
 from workers.model import Encoding, Level, Vector
 from workers.store.database import Database
-from workers.store.nodes import use_model
+from workers.store.models import use_model
 from workers.store.search import QUERIES, RECALL_HNSW, ProjectSearch
 from workers.store.vector_indexes import IndexedProjects, index_name
 

@@ -17,7 +17,7 @@ from workers.model import Encoding, Frozen, Outcome, Query, Status
 from workers.pipeline.answer import answer
 from workers.pipeline.merge import merge_outcomes
 from workers.store.database import Database
-from workers.store.nodes import use_model
+from workers.store.models import use_model
 from workers.store.search import ProjectSearch
 from workers.store.vector_indexes import IndexedProjects
 

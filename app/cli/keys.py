@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
+from app.cli.database import open_database
 from app.cli.failures import CommandFailed, plain
-from app.cli.shell import echo_json, format_option, load_settings, note, store_failures
+from app.cli.shell import echo_json, format_option, note, store_failures
 
 
 @click.group(
@@ -42,7 +43,7 @@ def create(name: str, projects: tuple[str, ...], read_only: bool, output: str) -
     if not name.strip():
         raise click.BadParameter("say what the key is for.", param_hint="--name")
     with store_failures():
-        database = _database()
+        database = open_database()
         for project in sorted({*projects} - known_projects(database)) if projects else ():
             note(f"warning: there is no project {plain(project)} yet; the key is tied to this name")
         key_id, key = create_key(database, name, list(projects) or None, not read_only)
@@ -68,7 +69,7 @@ def list_command(output: str) -> None:
     from app.wiring import list_keys
 
     with store_failures():
-        found = list_keys(_database())
+        found = list_keys(open_database())
     if output == "json":
         echo_json({"keys": [{name: _sendable(value) for name, value in k.items()} for k in found]})
         return
@@ -108,7 +109,7 @@ def revoke(key_id: str) -> None:
     from app.wiring import revoke_key
 
     with store_failures():
-        is_known = revoke_key(_database(), key_id)
+        is_known = revoke_key(open_database(), key_id)
     if not is_known:
         raise CommandFailed(
             f"no valid key has the id {key_id!r}.",
@@ -116,37 +117,3 @@ def revoke(key_id: str) -> None:
             code="key_not_found",
         )
     note(f"Key {key_id} is revoked.")
-
-
-def _database() -> str:
-    """The database of the settings, else the one of a running `mem up`; it answers.
-
-    Asked first, as a pool of connections would try again and again, and would not say why.
-    """
-    from app.wiring import check_database
-
-    url = _known_database()
-    check_database(url)
-    return url
-
-
-def _known_database() -> str:
-    from app.local.state import is_out_of_reach, read_state
-
-    settings = load_settings()
-    if settings.database_url:
-        return settings.database_url.get_secret_value()
-    state = read_state(settings.data_dir)
-    if state is None and is_out_of_reach(settings.data_dir):
-        raise CommandFailed(
-            f"the service in {settings.data_dir} is another account's.",
-            "Run this as that account, or name the database in POIMEN_DATABASE_URL.",
-            code="store_unavailable",
-        )
-    if state is None:
-        raise CommandFailed(
-            "no database is known.",
-            "Start one with `mem up`, or name one in POIMEN_DATABASE_URL.",
-            code="store_unavailable",
-        )
-    return state.database_url

@@ -168,6 +168,13 @@ def find_circuits(
     return circuits
 
 
+def token_model_in_use() -> str:
+    """What this version's token vectors are stored under."""
+    from workers.engines.projection import TOKEN_MODEL
+
+    return TOKEN_MODEL
+
+
 def embedded_files() -> list[tuple[str, str, Path]]:
     """Name, sha256 and path of each model file, all of them verified.
 

@@ -61,6 +61,10 @@ class EmbeddedEncoder:
 
         return self._minilm.read_each(texts, encoding)
 
+    def embed_passages(self, texts: Sequence[str]) -> list[Vector | Refused]:
+        """Only the vectors of stored texts, results in the order given."""
+        return self._minilm.read_each(texts, lambda reading: reading.vector)
+
     def prepare_passages(self, texts: Sequence[str]) -> list[bytes | None]:
         """Only what the reranker wants prepared of stored texts, results in the order given."""
         return [own.tokens for own in self.encode_passages(texts) if isinstance(own, Encoding)]
@@ -100,6 +104,14 @@ class HttpEncoder:
         if self._tokens is not None:
             local = self._tokens.encode_passages(texts)
         return [_joined(vector, own) for vector, own in zip(vectors, local, strict=True)]
+
+    def embed_passages(self, texts: Sequence[str]) -> list[Vector | Refused]:
+        """Only the vectors of stored texts; the embedded model is not run.
+
+        Raises:
+            As `encode_passages`.
+        """
+        return self._embedder.embed_passages(texts)
 
     def prepare_passages(self, texts: Sequence[str]) -> list[bytes | None]:
         """Only what the reranker wants prepared of stored texts; the server is not asked."""

@@ -176,8 +176,8 @@ class HttpEmbedder:
         return self._server.failed(
             WrongDimension,
             f"answers with vectors of dimension {found}, the store has {self.model.dimension};"
-            " correct POIMEN_EMBEDDING_MODEL or POIMEN_EMBEDDING_DIMENSION, or use another"
-            " database for another model",
+            " correct POIMEN_EMBEDDING_MODEL or POIMEN_EMBEDDING_DIMENSION; `mem reindex` brings a"
+            " memory to another model",
         )
 
 

@@ -17,7 +17,7 @@ import structlog
 
 from workers.deadline import Deadline
 from workers.errors import EmbeddingServiceUnavailable
-from workers.model import EmbeddingModel, Encoding, Refused
+from workers.model import EmbeddingModel, Encoding, Refused, Vector
 from workers.ports import Encoder
 
 Origin = Literal["memory", "redis", "flight", "miss"]
@@ -102,6 +102,9 @@ class CachedEncoder:
     def encode_passages(self, texts: Sequence[str]) -> list[Encoding | Refused]:
         """Stored texts go straight to the engine: each is encoded once by nature."""
         return self._encoder.encode_passages(texts)
+
+    def embed_passages(self, texts: Sequence[str]) -> list[Vector | Refused]:
+        return self._encoder.embed_passages(texts)
 
     def prepare_passages(self, texts: Sequence[str]) -> list[bytes | None]:
         return self._encoder.prepare_passages(texts)

@@ -7,9 +7,7 @@ import numpy as np
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
-from workers.errors import ModelMismatch
 from workers.model import (
-    EmbeddingModel,
     Encoding,
     Level,
     Node,
@@ -18,7 +16,6 @@ from workers.model import (
     Sha256,
     Vector,
 )
-from workers.store.database import Database
 from workers.store.queries import load_queries
 
 QUERIES = load_queries("write.sql")
@@ -173,32 +170,3 @@ def _columns(node: Node) -> dict[str, Any]:
         "metadata": node.metadata,
     }
     return {name: value for name, value in columns.items() if value is not None}
-
-
-def use_model(database: Database, model: EmbeddingModel, token_model: str | None) -> int:
-    """Register the model whose vectors this memory compares, or check that it is the same one.
-
-    Returns:
-        The model's number in `node_vector`.
-
-    Raises:
-        ModelMismatch: stored vectors were made by another model.
-    """
-    given = {"name": model.name, "sha256": model.sha256, "dimension": model.dimension}
-    with database.transaction() as connection:
-        connection.execute(QUERIES["use_model"].encode(), {**given, "token_model": token_model})
-        row = connection.execute(QUERIES["find_model"].encode()).fetchone()
-    assert row is not None  # noqa: S101  # the insert made sure of it
-    stored = {name: row[name] for name in given}
-    if stored != given:
-        raise ModelMismatch(
-            f"This memory's vectors were made by {_shown(stored)}, the configured model is"
-            f" {_shown(given)}. They cannot be compared: configure the first one again"
-            " (POIMEN_EMBEDDING_URL, POIMEN_EMBEDDING_MODEL), or use another database."
-        )
-    return int(row["model"])
-
-
-def _shown(model: Mapping[str, Any]) -> str:
-    sha256 = f", sha256 {model['sha256'][:12]}" if model["sha256"] else ""
-    return f"{model['name']} ({model['dimension']} dimensions{sha256})"

@@ -34,6 +34,7 @@ from workers.pipeline.merge import finalize
 from workers.ports import Accepted, IngestSubmission
 from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.keys import PostgresKeys
+from workers.store.models import PostgresModels
 
 EVERYTHING = Principal("all", "everything", True, None)
 READER = Principal("reader", "reader", False, None)
@@ -238,6 +239,7 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
         max_body_bytes=10_000,
         max_nodes=100_000,
         jobs=cast(PostgresIngestJobs, jobs),
+        models=cast(PostgresModels, None),
     )
     client = create_app(front).test_client()
     return Door(known, jobs, queries, client, service, job_service, world)

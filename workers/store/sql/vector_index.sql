@@ -6,11 +6,13 @@ SELECT project, level, nodes
  WHERE model = %(model)s
 
 -- name: projects_to_index
--- Projects that have outgrown exact recall and have no index yet, the largest first.
+-- Projects that have outgrown exact recall and have no index yet, the largest first. None for a model
+-- whose vectors are no longer wanted.
 SELECT project
   FROM node_count
  WHERE NOT EXISTS (SELECT FROM vector_index
                     WHERE vector_index.project = node_count.project AND model = %(model)s)
+   AND EXISTS (SELECT FROM embedding_model WHERE model = %(model)s AND is_wanted)
  GROUP BY project
 HAVING sum(nodes) > %(exact_rows)s
  ORDER BY sum(nodes) DESC, project

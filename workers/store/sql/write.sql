@@ -105,12 +105,3 @@ WITH taken AS (
      WHERE token_backlog.project = taken.project AND token_backlog.sha256 = taken.sha256
 )
 SELECT project, sha256, text FROM taken JOIN memory_node USING (project, sha256)
-
--- name: use_model
--- The one model whose vectors are searched: registered by the first process that has one.
-INSERT INTO embedding_model (name, sha256, dimension, token_model, is_active)
-VALUES (%(name)s, %(sha256)s, %(dimension)s, %(token_model)s, true)
-    ON CONFLICT DO NOTHING
-
--- name: find_model
-SELECT model, name, sha256, dimension, token_model FROM embedding_model WHERE is_active
