@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.bench import turns
 from app.bench.data import Node, Size, give_vectors, ingest, project_nodes
 from app.bench.figures import over_rounds
 from app.bench.machine import Watch
@@ -28,11 +29,13 @@ class Options:
     projects: int = 2
     nodes: int = 1000
     rounds: int = 3
+    turns: int = 5000
+    kills: int = 5
 
     @classmethod
     def quick(cls, seed: int) -> "Options":
         """Just enough for every figure to have a value; none of them means anything."""
-        return cls(seed, 1, 40, 1)
+        return cls(seed, 1, 40, 1, 300, 1)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ def run(
         BenchError: it runs, but does not store what it is given.
     """
     watch, rounds, peak = Watch(), list[dict[str, float]](), 0.0
+    # A kill costs whatever job it hits an attempt.
+    settings = settings.model_copy(update={"ingest_attempts": options.kills + 1})
     with scratch_stack(settings, announce) as stack:
         pids = (*stack.pids.web, *stack.pids.workers, stack.pids.postgres, stack.pids.valkey)
         bench = Bench(options, client_of(stack), Meter(pids), MiniLM())
@@ -73,11 +78,20 @@ def run(
             figures["tokens_cpu_ms_per_node"] = tokens_ms
             rounds.append(figures)
             peak = max(peak, bench.meter.memory_mb())
+        sessions = turns.measure(
+            turns.Plan(options.turns, options.kills, options.seed),
+            bench.client,
+            stack.database_url,
+            bench.model,
+            announce,
+        )
+        peak = max(peak, bench.meter.memory_mb())
         described = watch.describe()
     report = {"bench": "ingest", **described, "seed": options.seed, "rounds": len(rounds)}
     sizes = {"projects": options.projects, "nodes": Size.of(options.nodes).nodes}
     samples = [{"round": number, **figures} for number, figures in enumerate(rounds, start=1)]
-    return report | sizes | over_rounds(rounds) | {"peak_rss_mb": round(peak, 1)}, samples
+    figures = over_rounds([*rounds]) | {name: round(value, 2) for name, value in sessions.items()}
+    return report | sizes | figures | {"peak_rss_mb": round(peak, 1)}, samples
 
 
 def _given(bench: Bench, number: int) -> dict[str, float]:

@@ -29,6 +29,13 @@ INGEST_LINES = {
     "ingest_cpu_ms_per_node": "  CPU of one, ms",
     "model_texts_per_s": "texts a second, the model alone",
     "embed_ratio": "storing against the model alone",
+    "turns_per_s": "turns of sessions taken in a second",
+    "bare_model_turns_per_s": "  the model alone, in batches",
+    "one_by_one_turns_per_s": "  the model alone, one text at a time",
+    "largest_process_mb": "  most memory of the process that does it, MB",
+    "kills": "its process killed",
+    "lost": "  turns lost by that",
+    "doubled": "  turns stored twice",
     "peak_rss_mb": "most memory of the service and its servers, MB",
 }
 RECALL_LINES = {

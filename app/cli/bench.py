@@ -89,14 +89,16 @@ def query(output: str, samples: Path | None, quick: bool, seed: int, **sizes: in
     epilog="""\b
 Examples:
   mem bench ingest
-  mem bench ingest --nodes 2000 --rounds 5
+  mem bench ingest --turns 20000 --rounds 5
   mem bench ingest --quick --format json
 
 \b
-The model alone: the same texts through the embedding model in this process."""
+The model alone: the same texts through the embedding model in this process. Sessions are taken in
+twice, the second time with the process that does it killed five times."""
 )
 @projects_option
 @nodes_option
+@click.option("--turns", type=click.IntRange(250, 1_000_000), help="Turns of sessions taken in.")
 @rounds_option
 @seed_option
 @samples_option

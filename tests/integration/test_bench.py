@@ -26,7 +26,9 @@ QUERY_FIGURES = {
 INGEST_FIGURES = {
     *("vectors_nodes_per_s", "vectors_cpu_ms_per_node", "tokens_cpu_ms_per_node"),
     *("ingest_nodes_per_s", "ingest_cpu_ms_per_node"),
-    *("model_texts_per_s", "embed_ratio", "peak_rss_mb"),
+    *("model_texts_per_s", "embed_ratio", "peak_rss_mb", "largest_process_mb"),
+    *("turns", "turns_per_s", "bare_model_turns_per_s", "one_by_one_turns_per_s"),
+    *("kills", "lost", "doubled"),
 }
 RECALL_FIGURES = {
     *("recall_at_50", "recall_at_50_p10", "index_ready_s", "hnsw_p50_ms", "hnsw_p95_ms"),
