@@ -22,12 +22,20 @@ GRACE_S = 5.0  # a query's answer may travel this long past its timeout
 JOB_READ_S = 10.0  # jobs are answered at once, or when the wait that was asked for is over
 LONGEST_JOB_WAIT_S = 25  # that one look at a job may last
 
+UPLOAD_READ_S = 60.0  # files are stored before they are accepted
+EXPORT_READ_S = 60.0  # from one part of an export to the next
+
 SUBMIT_ATTEMPTS, SUBMIT_PATIENCE_S = 5, 30.0
 LOST_ANSWER_PAUSE_S = 1.0
 TRY_LATER = (HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 JOBS = "/memory/query/jobs"
+INGEST = "/memory/ingest"
+JSON_LINES = "application/x-ndjson"
+_EXPORT_PIECE = 2**20  # bytes
 
 Body = dict[str, Any]
+File = tuple[str, bytes]
+"""A file that is handed over: its name and its content."""
 
 
 class ClientError(Exception):
@@ -155,7 +163,7 @@ class Client:
             body["projects"] = list(projects)
         if levels:
             body["level"] = list(levels)
-        return self._ask_once("POST", JOBS, body)
+        return self._ask_once("POST", JOBS, body=body)
 
     def show_job(self, job_id: str, *, wait_seconds: int = 0, since: int | None = None) -> Body:
         """A job's document, with what has been found so far.
@@ -174,15 +182,7 @@ class Client:
 
     def list_jobs(self, *, status: str | None = None, page_size: int = 100) -> Iterator[Body]:
         """One's own jobs, newest first; pages are fetched as they are needed."""
-        parameters = {"limit": str(page_size)}
-        if status is not None:
-            parameters["status"] = status
-        while True:
-            page = self._ask("GET", JOBS, parameters=parameters, read_s=JOB_READ_S)
-            yield from page["jobs"]
-            if not page.get("next_cursor"):
-                return
-            parameters["cursor"] = page["next_cursor"]
+        yield from self._pages(JOBS, status, page_size)
 
     def stop_job(self, job_id: str) -> Body:
         """End a job now and keep what it found; an ended one stays as it is."""
@@ -215,29 +215,131 @@ class Client:
     def submit_ingest(
         self, nodes: Sequence[Mapping[str, Any]], *, project: str | None = None
     ) -> Body:
-        """Hand nodes over for storing; `project` holds for those that name none themselves."""
+        """Hand nodes over for storing; `project` holds for those that name none themselves.
+
+        What was handed over before is taken in again, and then found to be unchanged. Patience is
+        that of `submit_job`.
+        """
         body: Body = {"format": "nodes", "nodes": list(nodes)}
         if project is not None:
             body["project"] = project
-        return self._ask("POST", "/memory/ingest", body=body)
+        return self._ask_once("POST", INGEST, body=body, read_s=UPLOAD_READ_S)
+
+    def submit_files(
+        self, files: Sequence[File], *, form: str = "auto", project: str | None = None
+    ) -> Body:
+        """Hand files over for storing; without a project, sessions go by the folder they worked in.
+
+        Otherwise as `submit_ingest`.
+        """
+        fields = {"format": form} | ({} if project is None else {"project": project})
+        parts = [("files", file) for file in files]
+        return self._ask_once("POST", INGEST, data=fields, files=parts, read_s=UPLOAD_READ_S)
 
     def show_ingest(self, job_id: str) -> Body:
         """The state of one ingest job."""
-        return self._ask("GET", f"/memory/ingest/{job_id}")
+        return self._ask("GET", _ingest_job(job_id))
+
+    def list_ingest(self, *, status: str | None = None, page_size: int = 100) -> Iterator[Body]:
+        """One's own ingest jobs, newest first; pages are fetched as they are needed."""
+        yield from self._pages(INGEST, status, page_size)
+
+    def cancel_ingest(self, job_id: str) -> Body:
+        """End an ingest job now; what it has stored stays, and so does a job that had ended."""
+        return self._ask("DELETE", _ingest_job(job_id))
+
+    def retry_ingest(self, job_id: str) -> Body:
+        """Try again what failed of an ingest job for a reason that may have passed."""
+        return self._ask("POST", f"{_ingest_job(job_id)}/retry")
+
+    def list_sources(self, project: str) -> Iterator[Body]:
+        """The sessions and documents of a project, by name; pages are fetched as needed."""
+        parameters: dict[str, str] = {}
+        while True:
+            page = self._ask("GET", f"{_project(project)}/sources", parameters=parameters)
+            yield from page["sources"]
+            if not page.get("next_after"):
+                return
+            parameters = {"after": page["next_after"]}
+
+    def forget_node(self, project: str, sha256: str) -> int:
+        """Forget a node and the notes that rest on it alone; returns how many nodes went."""
+        path = f"/memory/nodes/{quote(project, safe='')}/{quote(sha256, safe='')}"
+        return self._forget(path)
+
+    def forget_source(self, project: str, source: str) -> int:
+        """Forget what a session or document brought; returns how many nodes went."""
+        return self._forget(f"{_project(project)}/sources", {"source": source})
+
+    def forget_project(self, project: str) -> int:
+        """Forget a project with everything in it; returns how many nodes went."""
+        return self._forget(_project(project))
+
+    def export(self, project: str) -> Iterator[bytes]:
+        """The lines of a project's export as they come, each with its line end.
+
+        Whether the last one says that the export is whole is for the caller to see.
+        """
+        path = f"{_project(project)}/export"
+        with self._send("GET", path, read_s=EXPORT_READ_S, stream=True) as response:
+            if not response.ok:
+                _read(response, ())
+            rest = b""
+            try:
+                for piece in response.iter_content(_EXPORT_PIECE):
+                    lines = (rest + piece).splitlines(keepends=True)
+                    rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
+                    yield from lines
+            except requests.RequestException as error:
+                raise Unreachable(self.url, "broke off in the midst of it") from error
+            if rest:
+                yield rest
+
+    def import_lines(self, project: str, data: bytes) -> Body:
+        """Hand the lines of an export over for storing; patience is that of `submit_job`."""
+        path = f"{_project(project)}/import"
+        return self._ask_once("POST", path, data=data, kind=JSON_LINES, read_s=UPLOAD_READ_S)
 
     def ready(self) -> Body:
         """The state of each dependency, whether or not the service calls itself ready."""
         return self._ask("GET", "/health/ready", accepted=(503,))
 
-    def _ask_once(self, verb: str, path: str, body: Body) -> Body:
-        """Ask until there is an answer, for something that must not happen twice."""
+    def _pages(self, path: str, status: str | None, page_size: int) -> Iterator[Body]:
+        parameters = {"limit": str(page_size)}
+        if status is not None:
+            parameters["status"] = status
+        while True:
+            page = self._ask("GET", path, parameters=parameters, read_s=JOB_READ_S)
+            yield from page["jobs"]
+            if not page.get("next_cursor"):
+                return
+            parameters["cursor"] = page["next_cursor"]
+
+    def _forget(self, path: str, parameters: Mapping[str, str] | None = None) -> int:
+        gone: int = self._ask("DELETE", path, parameters=parameters)["nodes"]
+        return gone
+
+    def _ask_once(
+        self,
+        verb: str,
+        path: str,
+        *,
+        read_s: float = JOB_READ_S,
+        kind: str | None = None,
+        **sent: Any,
+    ) -> Body:
+        """Ask until there is an answer, for something that must not happen twice.
+
+        kind: the media type of `data`.
+        """
         headers = {"Idempotency-Key": uuid.uuid4().hex}
+        headers |= {} if kind is None else {"Content-Type": kind}
         give_up_at = time.monotonic() + SUBMIT_PATIENCE_S
         attempts_left, is_lost = SUBMIT_ATTEMPTS, False
         while True:
             attempts_left -= 1
             try:
-                return self._ask(verb, path, body=body, headers=headers, read_s=JOB_READ_S)
+                return self._ask(verb, path, headers=headers, read_s=read_s, **sent)
             except ClientError as error:
                 failure: Exception = error
                 pause_s = error.retry_after_s
@@ -250,32 +352,39 @@ class Client:
                 raise failure
             time.sleep(pause_s)
 
-    def _ask(
+    def _ask(self, verb: str, path: str, *, accepted: tuple[int, ...] = (), **sent: Any) -> Body:
+        return _read(self._send(verb, path, **sent), accepted)
+
+    def _send(
         self,
         verb: str,
         path: str,
         *,
         parameters: Mapping[str, str] | None = None,
         body: Body | None = None,
+        data: Mapping[str, str] | bytes | None = None,
+        files: Sequence[tuple[str, File]] | None = None,
         headers: Mapping[str, str] | None = None,
         read_s: float = READ_S,
-        accepted: tuple[int, ...] = (),
-    ) -> Body:
+        stream: bool = False,
+    ) -> requests.Response:
         try:
-            response = self._session.request(
+            return self._session.request(
                 verb,
                 self.url + path,
                 params=parameters,
                 json=body,
+                data=data,
+                files=files,
                 headers=headers,
                 timeout=(CONNECT_S, read_s),
+                stream=stream,
             )
         except requests.ReadTimeout as error:
             reason = f"did not answer within {read_s:g} s"
             raise Unreachable(self.url, reason, was_asked=True) from error
         except requests.RequestException as error:
             raise Unreachable(self.url, was_asked=_was_asked(error)) from error
-        return _read(response, accepted)
 
 
 class _Bearer(requests.auth.AuthBase):
@@ -295,6 +404,14 @@ def _was_asked(error: requests.RequestException) -> bool:
 
 def _job(job_id: str) -> str:
     return f"{JOBS}/{quote(job_id, safe='')}"
+
+
+def _ingest_job(job_id: str) -> str:
+    return f"{INGEST}/{quote(job_id, safe='')}"
+
+
+def _project(project: str) -> str:
+    return f"/memory/projects/{quote(project, safe='')}"
 
 
 def _read(response: requests.Response, accepted: tuple[int, ...]) -> Body:

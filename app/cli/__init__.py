@@ -6,9 +6,13 @@ from app.cli.group import Mem
 
 COMMANDS = {
     "query": ("app.cli.query:query", "Ask the memory a question."),
-    "jobs": ("app.cli.jobs:jobs", "Follow, stop and cancel questions that run as jobs."),
-    "ingest": ("app.cli.ingest:ingest", "Store memories from files."),
+    "jobs": ("app.cli.jobs:jobs", "Follow, stop and cancel what runs in the background."),
+    "ingest": ("app.cli.ingest:ingest", "Store sessions, documents and nodes from files."),
     "projects": ("app.cli.projects:projects", "List projects, or add one."),
+    "sources": ("app.cli.sources:sources", "List the sessions and documents of a project."),
+    "forget": ("app.cli.forget:forget", "Forget a node, a source or a project."),
+    "export": ("app.cli.carry:export", "Write a project as JSON lines."),
+    "import": ("app.cli.carry:import_command", "Store what `mem export` wrote."),
     "up": ("app.cli.up:up_command", "Start the whole service on this machine."),
     "demo": ("app.cli.demo:demo", "Start it, fill it from a file and ask it two questions."),
     "keys": ("app.cli.keys:keys", "Create, list and revoke API keys."),
@@ -22,7 +26,7 @@ OVERVIEW = """\
 mem: a memory that is asked questions; every answer names where it came from.
 
   mem up                                                  start the service here
-  mem ingest notes.jsonl --as nodes -p poimen             store memories
+  mem ingest docs/ -p poimen                              store what is to be remembered
   mem query -p poimen "why did requests over 10KB fail?"  ask
   mem doctor                                              check what it needs
 

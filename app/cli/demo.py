@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from app.cli.failures import EXIT_USAGE, CommandFailed, escaped
-from app.cli.ingest import NodeFile, exit_code, read_nodes, show_report, store
+from app.cli.node_files import NodeFile, read_nodes
 from app.cli.render import Look, show_answer
 from app.cli.shell import (
     color_option,
@@ -18,6 +18,8 @@ from app.cli.shell import (
     told_failures,
     use_color,
 )
+from app.cli.summary import exit_code, show_line
+from app.cli.taking import Nodes, Report, Taking, progress_display
 
 if TYPE_CHECKING:
     from app.client import Client
@@ -110,9 +112,12 @@ def _run(settings: "Settings", nodes: NodeFile, look: Look) -> None:
 
 
 def _fill(client: "Client", nodes: NodeFile) -> None:
-    report = store(client, nodes, None)
-    show_report(report)
-    if exit_code(report):
+    reports: list[Report] = []
+    with progress_display(1) as told:
+        Taking(client, reports.append, told).run([Nodes(nodes, None)])
+    for report in reports:
+        show_line(report)
+    if exit_code(reports):
         raise CommandFailed(
             f"{nodes.name} was not stored whole.",
             "Mend the lines named above and run it again.",

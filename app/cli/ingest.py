@@ -1,263 +1,284 @@
-"""`mem ingest`: hand files over for storing, and tell what became of every line."""
+"""`mem ingest`: hand files over for storing, and tell what became of every one of them."""
 
-import itertools
-import json
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.failures import EXIT_FAILED, EXIT_PARTIAL, plain
-from app.cli.shell import connected, echo_json, format_option, infer_project, note
+from app.cli.failures import EXIT_USAGE, CommandFailed
+from app.cli.node_files import holds_nodes, read_nodes
+from app.cli.paths import SESSION_ENDINGS, Found, Source, TooLarge, find_sources, name_of
+from app.cli.render import Look
+from app.cli.shell import (
+    can_ask,
+    connected,
+    echo_json,
+    format_option,
+    infer_project,
+    load_settings,
+    note,
+    use_color,
+)
+from app.cli.summary import exit_code, show_line, show_table
+from app.cli.taking import (
+    LARGEST,
+    WAYS,
+    Files,
+    Nodes,
+    Report,
+    Submission,
+    Taking,
+    in_parts,
+    progress_display,
+    report_of,
+    why_unreadable,
+)
 
 if TYPE_CHECKING:
-    from app.client import Client
+    from app.client import Body, Client
 
-OPEN = ("queued", "running")
-COUNTS = ("received", "stored", "updated", "unchanged")
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.05, 1.0
-REASONS_SHOWN, LINES_SHOWN = 20, 10  # of skipped lines; JSON has them all
-PLAIN_LINE_S = 2.0  # without a terminal, progress is told at most this often
-
-Report = dict[str, Any]
-Told = Callable[[Mapping[str, Any]], None]
-
-
-@dataclass(slots=True)
-class NodeFile:
-    """A file of JSON lines: the nodes in it, each with its line number, and what is none."""
-
-    name: str
-    nodes: list[dict[str, Any]] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
-    refused: list[dict[str, Any]] = field(default_factory=list)
-
-    def line_of(self, place: int) -> int:
-        """The file's line that holds the node at this 1-based place."""
-        return self.lines[place - 1] if 0 < place <= len(self.lines) else place
-
-
-def read_nodes(name: str, stream: IO[bytes]) -> NodeFile:
-    """Read JSON lines; a line that is no JSON object is refused, and the others stay.
-
-    A file that is one JSON document over many lines is refused as a whole, by its first line.
-    """
-    found = NodeFile(name)
-    for number, line in enumerate(stream, start=1):
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, as some editors write
-        if not line.strip():
-            continue
-        shape = None if found.nodes or found.refused else _other_shape(line.strip())
-        if shape:
-            found.refused.append({"line": number, "reason": shape})
-            return found
-        try:
-            node = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
-        except UnicodeDecodeError as error:
-            reason = f"not UTF-8 (byte 0x{line[error.start]:02x})"
-        except json.JSONDecodeError as error:
-            reason = f"not JSON: {error.msg}, column {error.colno}"
-        except (ValueError, RecursionError) as error:
-            reason = f"not JSON: {error}"
-        else:
-            if isinstance(node, dict):
-                found.nodes.append(node)
-                found.lines.append(number)
-                continue
-            reason = "not a JSON object"
-        found.refused.append({"line": number, "reason": reason})
-    return found
-
-
-def _other_shape(first_line: bytes) -> str | None:
-    """What a file looks like whose first line is not a whole JSON object, or None."""
-    opens_array = first_line[:1] == b"[" and first_line[1:].lstrip()[:1] in (b"", b"{")
-    if opens_array:
-        return "one object a line is expected; this looks like an array"
-    if first_line == b"{":
-        return "one object a line is expected; this looks like one over several lines"
-    return None
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not a JSON number")
+SESSIONS = ("claude_code", "codex", "pi")
+FORMS = ("auto", "nodes", *SESSIONS, "markdown", "text")
 
 
 @click.command(
     epilog="""\b
 Examples:
-  mem ingest notes.jsonl --as nodes -p poimen
-  mem ingest *.jsonl --as nodes
-  mem ingest big.jsonl --as nodes -p poimen --no-wait
+  mem ingest docs/ README.md -p poimen
+  mem ingest --discover
+  mem ingest notes.jsonl --as nodes -p poimen --no-wait
 
 \b
-A node is one JSON object a line: id, level (L0, L1, L2), kind, source, text; L1 and L2 also
-parents (ids of the same file). Storing the same file again changes nothing.
-Exit codes: 0 all stored; 1 failed; 3 some lines were skipped, each is named on stderr."""
+In folders, .md, .markdown, .txt, .jsonl and .json are taken, also with .gz or .zst; hidden files
+and what builds made are not. A file that is named itself is taken whatever it is called.
+A session goes to --project, else to the project whose root folder holds its working directory,
+else to one named after that directory. Everything else goes to --project, else to the project
+whose root folder (mem projects add) holds the current directory.
+A document is known by its path below its project's root folder, else below your home folder.
+Storing it again replaces what has changed; what has not costs next to nothing.
+Submissions that wait, run or failed: mem jobs list --ingest.
+In a pipe: tab-separated file, status, format, and how many nodes were received, stored, updated,
+unchanged and removed, lines skipped, secrets redacted.
+Exit codes: 0 all stored; 1 a file failed; 3 some lines were skipped, each is named on stderr."""
 )
-@click.argument(
-    "files",
-    metavar="FILE...",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True, path_type=Path),
+@click.argument("paths", metavar="PATH...", nargs=-1)
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(FORMS),
+    default="auto",
+    show_default=True,
+    help="What the files hold; auto: each is told by its content.",
 )
-@click.option("--as", "kind", type=click.Choice(["nodes"]), required=True, help="What FILE holds.")
-@click.option("-p", "--project", help="Where to store nodes that name no project themselves.")
-@click.option("--no-wait", is_flag=True, help="Print the job's id and do not wait for its end.")
+@click.option("-p", "--project", help="Where to store it; nodes may name another.")
+@click.option("--discover", is_flag=True, help="Take the sessions of the agents on this machine.")
+@click.option("--yes", is_flag=True, help="With --discover: do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only tell what the files hold; needs no service.")
+@click.option("--no-wait", is_flag=True, help="Print the jobs' ids and do not wait for their end.")
+@click.option("--name", default="stdin", show_default=True, help="What standard input is called.")
 @format_option
 @click.pass_context
 def ingest(
     context: click.Context,
     /,
-    files: tuple[Path, ...],
-    kind: str,  # noqa: ARG001 - one format so far, named so that more can come
+    paths: tuple[str, ...],
+    form: str,
     project: str | None,
+    discover: bool,
+    yes: bool,
+    dry_run: bool,
     no_wait: bool,
+    name: str,
     output: str,
 ) -> None:
-    """Store the memories in FILE... (`-`: standard input)."""
+    """Store sessions, documents and nodes from PATH... (files, folders; `-`: standard input)."""
+    if bool(paths) == discover:
+        said = "PATH... and --discover exclude each other." if paths else "name a PATH to store."
+        raise click.UsageError(said, context)
+    found = _discovered(form, project, output, asks=not (yes or dry_run)) if discover else None
+    found = found or find_sources(paths)
+    if dry_run:
+        _dry_run(context, found, form, name, output)
+    if not found.sources and output == "text":
+        note("Nothing to store.")
     reports: list[Report] = []
     with connected() as client:
-        for path in files:
-            with click.open_file(str(path), "rb") as stream:
-                found = read_nodes(str(path), stream)
-            report = store(client, found, project, wait=not no_wait)
-            reports.append(report)
-            if output == "text":
-                show_report(report)
+        plan = _Plan(client, form, project, name, reports.append)
+        if form == "nodes":
+            plan.emit = _emit_lines(reports, output)
+        _take(client, plan, found.sources, waits=not no_wait)
     if output == "json":
-        echo_json({"files": reports})
-    context.exit(max((exit_code(report) for report in reports), key=_gravity))
+        echo_json({"files": reports, "passed_over": dict(found.passed_over)})
+    elif form != "nodes":
+        show_table(reports, Look.of(use_color("never")))
+    if output == "text":
+        tell_passed_over(found)
+    context.exit(exit_code(reports))
 
 
-def _gravity(code: int) -> int:
-    return (0, EXIT_PARTIAL, EXIT_FAILED).index(code)
+def _emit_lines(reports: list[Report], output: str) -> Callable[[Report], None]:
+    def emit(report: Report) -> None:
+        reports.append(report)
+        if output == "text":
+            show_line(report)
+
+    return emit
 
 
-def exit_code(report: Report) -> int:
-    """Failed beats partial beats stored."""
-    if report["status"] in ("failed", "cancelled"):
-        return EXIT_FAILED
-    return EXIT_PARTIAL if report["status"] == "partial" or report["skipped_count"] else 0
+def tell_passed_over(found: Found) -> None:
+    """What folders hold beside what is taken."""
+    told = [f"{kind} {count}" for kind, count in sorted(found.passed_over.items())]
+    if told:
+        note(f"Passed over: {', '.join(told)}.")
 
 
-def store(client: "Client", found: NodeFile, project: str | None, *, wait: bool = True) -> Report:
-    """Store one file's nodes and report what became of its lines, by the file's numbers."""
-    if not found.nodes:
-        return _report(found, {"status": "failed" if found.refused else "completed"})
-    if project is None and any(not node.get("project") for node in found.nodes):
-        project = infer_project(client.list_projects(), "Name one with --project")
-    job: Mapping[str, Any] = client.submit_ingest(found.nodes, project=project)
-    if wait:
-        job = _wait(client, job["id"], found.name)
-    return _report(found, job)
+def _take(client: "Client", plan: "_Plan", sources: Sequence[Source], *, waits: bool) -> None:
+    with progress_display(len(sources)) as told:
+        Taking(client, plan.emit, told, waits).run(plan.submissions(sources))
 
 
-def _wait(client: "Client", job_id: str, name: str) -> dict[str, Any]:
-    pause = FIRST_WAIT_S
-    try:
-        with _progress(name) as told:
-            while (job := client.show_ingest(job_id))["status"] in OPEN:
-                told(job)
-                time.sleep(pause)
-                pause = min(LONGEST_WAIT_S, pause * 1.5)
-    except KeyboardInterrupt:
-        note(f"Stopped watching; job {job_id} goes on. Storing the file again costs nothing.")
-        raise
-    return job
+class _Plan:
+    """Which files go where, in which requests."""
 
+    def __init__(
+        self,
+        client: "Client",
+        form: str,
+        project: str | None,
+        stdin_name: str,
+        emit: Callable[[Report], None],
+    ) -> None:
+        self._client = client
+        self._form = form
+        self._project = project
+        self._stdin_name = stdin_name
+        self.emit = emit
+        self._known: list[Body] | None = None
 
-@contextmanager
-def _progress(name: str) -> Iterator[Told]:
-    """A bar on a terminal, a line now and then elsewhere; stderr both."""
-    if not sys.stderr.isatty():
-        yield _plain_progress(name)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(plain(name).replace("[", r"\["), total=None)
-
-        def told(job: Mapping[str, Any]) -> None:
-            progress = job.get("progress") or {}
-            bar.update(task, completed=progress.get("done", 0), total=progress.get("total") or None)
-
-        yield told
-
-
-def _plain_progress(name: str) -> Told:
-    next_at = time.monotonic() + PLAIN_LINE_S
-
-    def told(job: Mapping[str, Any]) -> None:
-        nonlocal next_at
-        if time.monotonic() < next_at:
+    def submissions(self, sources: Sequence[Source]) -> Iterator[Submission]:
+        """
+        Raises:
+            CommandFailed: a project is needed, and cannot be inferred; nothing was sent yet.
+        """
+        if self._form == "nodes":
+            yield from self._node_files(sources)
             return
-        next_at = time.monotonic() + PLAIN_LINE_S
-        progress = job.get("progress") or {}
-        done, total = progress.get("done", 0), progress.get("total") or "?"
-        note(f"{plain(name)}: {plain(job['status'])}, {done} of {total} nodes")
+        sessions = [source for source in sources if self._is_session(source)]
+        documents = [source for source in sources if not self._is_session(source)]
+        home = self._project or (self._inferred() if documents else None)
+        yield from self._files(sessions, self._project)
+        yield from self._files(documents, home)
 
-    return told
+    def _is_session(self, source: Source) -> bool:
+        if self._form == "auto":
+            return source.path is not None and source.ending in SESSION_ENDINGS
+        return self._form in SESSIONS
+
+    def _files(self, sources: Sequence[Source], project: str | None) -> Iterator[Submission]:
+        named = [(source, self._name(source, project)) for source in sources]
+        nodes: list[Nodes] = []
+        for part in in_parts(named, self._form, project, self.emit):
+            kept = part if self._form != "auto" else self._without_nodes(part, nodes)
+            if kept.size:
+                yield kept
+            yield from nodes
+            nodes.clear()
+
+    def _without_nodes(self, part: Files, nodes: list[Nodes]) -> Files:
+        """The files that hold none; those that do are put into `nodes`."""
+        kept = []
+        for place, (source, data) in enumerate(zip(part.sources, part.contents, strict=True)):
+            if not holds_nodes(data):
+                kept.append(place)
+                continue
+            found = read_nodes(source.shown, io.BytesIO(data))
+            homeless = any(not node.get("project") for node in found.nodes)
+            try:
+                project = self._project or (self._inferred() if homeless else None)
+            except CommandFailed as error:
+                reason = f"{error.message} {error.advice}"
+                self.emit(report_of(source.shown, format="nodes", reason=reason))
+                continue
+            nodes.append(Nodes(found, project))
+        return part.only(kept)
+
+    def _node_files(self, sources: Sequence[Source]) -> Iterator[Nodes]:
+        for source in sources:
+            try:
+                data = source.read(LARGEST)
+            except (OSError, TooLarge) as error:
+                self.emit(report_of(source.shown, format="nodes", reason=why_unreadable(error)))
+                continue
+            yield Nodes(read_nodes(source.shown, io.BytesIO(data)), self._project)
+
+    def _name(self, source: Source, project: str | None) -> str:
+        roots = [] if project is None else self._roots(project)
+        return name_of(source, roots, self._stdin_name)
+
+    def _roots(self, project: str) -> list[str]:
+        own = [each for each in self._projects() if each["project"] == project]
+        return [root for each in own for root in each.get("roots") or ()]
+
+    def _inferred(self) -> str:
+        return infer_project(self._projects(), WAYS)
+
+    def _projects(self) -> "list[Body]":
+        if self._known is None:
+            self._known = self._client.list_projects()
+        return self._known
 
 
-def _report(found: NodeFile, job: Mapping[str, Any]) -> Report:
-    """The service's counts and ours in one: its `line` is a place in what was sent."""
-    files = job.get("files") or []
-    theirs = [
-        {"line": found.line_of(skipped["line"]), "reason": skipped["reason"]}
-        for file in files
-        for skipped in file["skipped"]
-    ]
-    counts = {name: sum(file[name] for file in files) for name in COUNTS}
-    counts["received"] = len(found.nodes) + len(found.refused)
-    return {
-        "file": found.name,
-        "job": job.get("id"),
-        "status": job["status"],
-        **counts,
-        "skipped": sorted([*found.refused, *theirs], key=lambda skipped: skipped["line"]),
-        "skipped_count": len(found.refused) + sum(file["skipped_count"] for file in files),
-        "error": job.get("error"),
-    }
+def _dry_run(context: click.Context, found: Found, form: str, stdin_name: str, output: str) -> None:
+    from app.cli.preview import Preview, show_previews
+
+    settings = load_settings()
+    preview = Preview(form, int(settings.ingest_max_mb * 1e6), stdin_name)
+    reports = [preview.of(source) for source in found.sources]
+    if output == "json":
+        passed_over = dict(found.passed_over)
+        echo_json({"dry_run": True, "files": reports, "passed_over": passed_over})
+    else:
+        show_previews(reports, Look.of(use_color("never")))
+        tell_passed_over(found)
+    context.exit(exit_code(reports))
 
 
-def _skipped_lines(report: Report) -> Iterator[str]:
-    """Each reason once, with the lines it holds for; as many as a person would read."""
-    places: dict[str, list[int]] = {}
-    for skipped in report["skipped"]:
-        places.setdefault(plain(skipped["reason"]), []).append(skipped["line"])
-    told = 0
-    for reason, lines in itertools.islice(places.items(), REASONS_SHOWN):
-        told += len(lines)
-        more = len(lines) - LINES_SHOWN
-        numbers = ", ".join(str(line) for line in lines[:LINES_SHOWN])
-        which = f"line{'' if len(lines) == 1 else 's'} {numbers}"
-        yield f" {which}{f' and {more} more' if more > 0 else ''}: {reason}"
-    if report["skipped_count"] > told:
-        yield f": and {report['skipped_count'] - told} more lines were skipped"
+def _discovered(form: str, project: str | None, output: str, *, asks: bool) -> Found:
+    """
+    Raises:
+        CommandFailed: nobody is there to be asked, or said yes.
+    """
+    from app.cli.discover import agents_here, as_json, show_agents
+
+    if form not in ("auto", *SESSIONS):
+        raise click.UsageError(f"--discover finds sessions of {', '.join(SESSIONS)} only.")
+    agents = [each for each in agents_here() if form in ("auto", each.form)]
+    sources = [source for agent in agents for source in agent.sources]
+    if output == "text" or can_ask():
+        # What is shown is the result only where nothing follows.
+        is_result = output == "text" and asks and not can_ask()
+        show_agents(agents, project, to_stderr=not is_result)
+    if sources and asks:
+        _ask(len(sources), as_json(agents))
+    return Found(sources)
 
 
-def show_report(report: Report) -> None:
-    """The counts on stdout, each skipped line on stderr."""
-    name = plain(report["file"])
-    for line in _skipped_lines(report):
-        note(f"{name}{line}")
-    if not report["received"]:
-        note(f"warning: {name} holds no nodes")
-    if report["error"]:
-        error = report["error"]
-        note(f"{name}: {plain(error['message'])} ({plain(error['code'])})")
-    if report["status"] in OPEN:
-        click.echo(report["job"])
-        return
-    counts = ", ".join(f"{report[count]} {count}" for count in COUNTS)
-    click.echo(f"{name}: {plain(report['status'])}; {counts}, {report['skipped_count']} skipped")
+def _ask(count: int, plan: "list[Body]") -> None:
+    if not can_ask():
+        problem: dict[str, Any] = {
+            "type": "/problems/usage",
+            "title": "Nobody is there to be asked.",
+            "detail": "Add --yes to store them, or --dry-run to read them only.",
+            "error": "usage",
+        }
+        raise CommandFailed(
+            "nothing was stored: there is no terminal to ask at.",
+            problem["detail"],
+            code="usage",
+            exits_with=EXIT_USAGE,
+            problem={**problem, "found": plan},
+        )
+    if not click.confirm(f"Store {'it' if count == 1 else f'these {count}'}?", err=True):
+        note("Nothing was stored.")
+        raise click.exceptions.Exit(0)

@@ -1,11 +1,13 @@
-"""`mem jobs`: questions that are answered in the background."""
+"""`mem jobs`: what is done in the background: questions, and what is being stored."""
 
 import itertools
+import math
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -28,38 +30,53 @@ if TYPE_CHECKING:
 Item = Mapping[str, Any]
 
 STATUSES = ("running", "ended", "queued", "completed", "partial", "failed", "cancelled")
+INGEST_STATUSES = ("open", "completed", "partial", "failed", "cancelled")
 SHOWN = 20  # jobs that `list` shows without --all
 PAGE = 100
+LOOK_AGAIN_S = 0.5  # between two looks at a submission of files
 QUESTION_ROOM = 20  # columns that a question needs beside the others
 AGES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 JOB_ID = re.compile("[0-9a-f]{32}")
+INGEST_ID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @click.group(
     epilog="""\b
 Examples:
-  mem query -A --async "how are registry tokens rotated?"
-  mem jobs wait 5f0c6a1e9d3b4c7f8a2e1d0b9c8f7a6e
   mem jobs list --status running
+  mem jobs list --ingest
+  mem jobs wait 5f0c6a1e9d3b4c7f8a2e1d0b9c8f7a6e
 
 \b
-Jobs are asked with `mem query --async`; their ids are those that it prints.
-Exit codes of show, wait and stop: 0 answered; 1 failed or cancelled; 2 unknown id; 3 partial
-answer; 124 still running."""
+Questions become jobs by `mem query --async`, files by `mem ingest`. The id of a question has no
+dashes, that of a submission of files has four.
+Exit codes of show, wait and stop: 0 answered, or all stored; 1 failed or cancelled; 2 unknown id;
+3 partial; 124 still running."""
 )
 def jobs() -> None:
-    """Follow, stop and cancel questions that run as jobs."""
+    """Follow, stop and cancel what runs in the background."""
 
 
 def _read_id(context: click.Context, parameter: click.Parameter, value: str) -> str:
     job_id = value.strip().lower()
-    if not JOB_ID.fullmatch(job_id):
+    if not JOB_ID.fullmatch(job_id) and not is_ingest(job_id):
         raise click.BadParameter(
             f"{value!r} is no id of a job, which is 32 hex digits. Yours: mem jobs list",
             context,
             parameter,
         )
     return job_id
+
+
+def is_ingest(job_id: str) -> bool:
+    """Whether an id is that of a submission of files, and not of a question."""
+    return INGEST_ID.fullmatch(job_id) is not None
+
+
+def _other_kind(job_id: str, said: str, advice: str) -> CommandFailed:
+    return CommandFailed(
+        f"{job_id} is {said}.", advice, code="other_kind_of_job", exits_with=EXIT_USAGE
+    )
 
 
 def _job_argument(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,6 +108,21 @@ def _missing(job_id: str, problem: Item) -> CommandFailed | None:
             exits_with=EXIT_USAGE,
             problem=problem,
         )
+    if code == "ingest_not_found":
+        return CommandFailed(
+            f"there is no submission {job_id}, or it is not yours.",
+            "Yours: mem jobs list --ingest",
+            code=code,
+            exits_with=EXIT_USAGE,
+            problem=problem,
+        )
+    if code == "nothing_to_retry":
+        return CommandFailed(
+            f"nothing of {job_id} could go better a second time.",
+            f"Why it failed:  mem jobs show {job_id}",
+            code=code,
+            problem=problem,
+        )
     if code == "job_expired":
         return CommandFailed(
             f"job {job_id} has expired or was removed, and its answer with it.",
@@ -106,29 +138,42 @@ def _missing(job_id: str, problem: Item) -> CommandFailed | None:
     epilog="""\b
 Examples:
   mem jobs list
-  mem jobs list --status running
   mem jobs list --all --format json
+  mem jobs list --ingest --status failed
 
 \b
-In a pipe: tab-separated id, status, time of submission, projects done, question.""",
+In a pipe: tab-separated id, status, time of submission, projects done, question; of submissions
+of files: id, status, time of submission, files done, project.""",
 )
-@click.option("--status", type=click.Choice(STATUSES), help="Only these.")
+@click.option("--ingest", "of_files", is_flag=True, help="Submissions of files, not questions.")
+@click.option(
+    "--status",
+    type=click.Choice(tuple(dict.fromkeys((*STATUSES, *INGEST_STATUSES)))),
+    help="Only these; open: submissions that wait or run.",
+)
 @click.option("--all", "is_all", is_flag=True, help=f"All of them, not only the last {SHOWN}.")
 @format_option
-def list_command(status: str | None, is_all: bool, output: str) -> None:
+def list_command(of_files: bool, status: str | None, is_all: bool, output: str) -> None:
     """Your jobs, newest first."""
+    known = INGEST_STATUSES if of_files else STATUSES
+    if status is not None and status not in known:
+        raise click.UsageError(f"--status of these is one of {', '.join(known)}.")
     with connected() as client:
         page_size = PAGE if is_all else SHOWN + 1
-        every = client.list_jobs(status=status, page_size=page_size)
+        lister = client.list_ingest if of_files else client.list_jobs
+        every = lister(status=status, page_size=page_size)
         found = list(every if is_all else itertools.islice(every, SHOWN + 1))
     shown = found if is_all else found[:SHOWN]
     if output == "json":
         echo_json({"jobs": shown})
         return
-    for line in table(shown, Look.of(color=False)):
+    rows = submissions_table if of_files else table
+    for line in rows(shown, Look.of(color=False)):
         click.echo(line)
     if len(found) > len(shown):
-        note("Older ones:  mem jobs list --all")
+        note(f"Older ones:  mem jobs list {'--ingest ' if of_files else ''}--all")
+    elif not found and of_files:
+        note(f"No submission {f'is {status}' if status else 'yet'}. `mem ingest` makes one.")
     elif not found:
         asked = f"No job is {status}." if status else "No job yet."
         note(f'{asked} Asking makes one:  mem query --async "..."')
@@ -157,6 +202,26 @@ def table(found: Sequence[Item], look: Look) -> Iterator[str]:
         else:
             yield cells.rstrip()
             yield f"  {_cut(question, look.width - 2)}"
+
+
+def submissions_table(found: Sequence[Item], look: Look) -> Iterator[str]:
+    """One line a submission of files or nodes."""
+    is_piped = look.width is None
+    rows = [] if is_piped or not found else [("ID", "STATUS", "AGE", "DONE", "PROJECT")]
+    rows += [
+        (
+            job["id"],
+            plain(job["status"]),
+            plain(job["created_at"]) if is_piped else _age(job["created_at"]),
+            _done(job),
+            plain(job["project"] or "-"),
+        )
+        for job in found
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
+        yield "\t".join(row) if is_piped else "  ".join(cells).rstrip()
 
 
 def _done(job: Item) -> str:
@@ -188,7 +253,10 @@ Exit codes: 0 answered; 1 failed or cancelled; 2 unknown id; 3 partial answer; 1
 @color_option
 @click.pass_context
 def show(context: click.Context, /, job_id: str, output: str, color: str) -> None:
-    """The state of job ID, and what it has found so far."""
+    """The state of job ID, and what it has found or stored so far."""
+    if is_ingest(job_id):
+        with _connected_about(job_id) as client:
+            _finish_ingest(context, client.show_ingest(job_id), output)
     with _connected_about(job_id) as client:
         job = client.show_job(job_id)
     look = Look.of(use_color(color))
@@ -235,7 +303,10 @@ when --timeout was over, with what it had found by then."""
 def wait(
     context: click.Context, /, job_id: str, timeout: int | None, output: str, color: str
 ) -> None:
-    """Wait for the end of job ID, then show its answer."""
+    """Wait for the end of job ID, then show its answer or what it has stored."""
+    if is_ingest(job_id):
+        with _connected_about(job_id) as client:
+            _finish_ingest(context, _watch_ingest(client, job_id, timeout), output)
     with _connected_about(job_id) as client:
         job = client.show_job(job_id)
         if job["is_running"]:
@@ -282,6 +353,9 @@ Exit codes: 0 answered; 1 failed, or nothing was found yet; 2 unknown id; 3 part
 @click.pass_context
 def stop(context: click.Context, /, job_id: str, output: str, color: str) -> None:
     """End job ID now, and show and keep what it has found."""
+    if is_ingest(job_id):
+        advice = f"End it, and keep what it has stored:  mem jobs cancel {job_id}"
+        raise _other_kind(job_id, "a submission of files, not a question", advice)
     with _connected_about(job_id) as client:
         job = client.stop_job(job_id)
     _finish(context, job, output, Look.of(use_color(color)))
@@ -295,13 +369,24 @@ Examples:
   mem jobs cancel "$(mem jobs list --status running | head -n 1 | cut -f 1)"
 
 \b
-A job that had already ended is left as it is. `mem jobs stop` keeps what was found.
+A job that had already ended is left as it is. `mem jobs stop` keeps what was found. What a
+submission of files has stored by then stays.
 Exit codes: 0 cancelled, or had already ended; 1 failed; 2 unknown id."""
 )
 @_job_argument
 @format_option
 def cancel(job_id: str, output: str) -> None:
-    """End job ID now, and keep nothing of it."""
+    """End job ID now, and keep nothing of its answer."""
+    if is_ingest(job_id):
+        with _connected_about(job_id) as client:
+            job = client.cancel_ingest(job_id)
+        if output == "json":
+            echo_json(job)
+        elif job["status"] == "cancelled":
+            click.echo(f"Submission {job_id} is cancelled; what it has stored stays.")
+        else:
+            click.echo(f"Submission {job_id} had already ended ({plain(job['status'])}).")
+        return
     with _connected_about(job_id) as client:
         job = client.cancel_job(job_id)
     if output == "json":
@@ -311,6 +396,73 @@ def cancel(job_id: str, output: str) -> None:
     else:
         click.echo(f"Job {job_id} had already ended ({plain(job['status'])}) and stays as it is.")
         note(f"See it:  mem jobs show {job_id}")
+
+
+@jobs.command(
+    epilog="""\b
+Examples:
+  mem jobs list --ingest --status failed
+  mem jobs retry 1c9f9a52-6c51-4a4e-9a0e-6a0b6c1d2e3f
+  mem jobs retry "$(mem jobs list --ingest --status failed | head -n 1 | cut -f 1)"
+
+\b
+For submissions whose attempts all failed, while the embedding server was away for example.
+Exit codes: 0 it is tried again; 1 there is nothing that a second try could help; 2 unknown id."""
+)
+@_job_argument
+@format_option
+def retry(job_id: str, output: str) -> None:
+    """Try again what failed of the submission ID."""
+    if not is_ingest(job_id):
+        raise _other_kind(job_id, "a question", 'Ask it again:  mem query --async "..."')
+    with _connected_about(job_id) as client:
+        job = client.retry_ingest(job_id)
+    if output == "json":
+        echo_json(job)
+        return
+    click.echo(f"Submission {job_id} is tried again.")
+    note(f"Follow it:  mem jobs wait {job_id}")
+
+
+def _watch_ingest(client: "Client", job_id: str, timeout: int | None) -> dict[str, Any]:
+    from app.cli.taking import OPEN, look, progress_display, stage_of
+
+    ends_at = math.inf if timeout is None else time.monotonic() + timeout
+    job = client.show_ingest(job_id)
+    total = (job.get("progress") or {}).get("total") or 1
+    try:
+        with progress_display(total) as told:
+            while job["status"] in OPEN and time.monotonic() < ends_at:
+                progress = job.get("progress") or {}
+                told(progress.get("done", 0), stage_of(job))
+                time.sleep(max(0.0, min(LOOK_AGAIN_S, ends_at - time.monotonic())))
+                job = look(client, job_id, lambda: None)
+    except KeyboardInterrupt:
+        note(f"Stopped watching; submission {job_id} goes on. End it:  mem jobs cancel {job_id}")
+        raise
+    return job
+
+
+def _finish_ingest(context: click.Context, job: Item, output: str) -> NoReturn:
+    """Show what became of each file, and exit by it."""
+    from app.cli.summary import exit_code as code_of
+    from app.cli.summary import show_table
+    from app.cli.taking import OPEN, reports_of, stage_of
+
+    reports = reports_of(job)
+    if output == "json":
+        echo_json(job)
+    else:
+        stage = f"  {plain(stage_of(job))}" if job["status"] in OPEN else ""
+        click.echo(f"{job['id']}  {plain(job['status'])}  {_done(job)} done{stage}")
+        show_table([each for each in reports if each["status"] not in OPEN], Look.of(color=False))
+        error = job.get("error")
+        if error:
+            note(f"{plain(error['message'])} ({plain(error['code'])})")
+    if job["status"] in OPEN:
+        context.exit(EXIT_STILL_RUNNING)
+    is_lost = job["status"] in ("failed", "cancelled")
+    context.exit(EXIT_FAILED if is_lost else code_of(reports))
 
 
 def exit_code(job: Item) -> int:

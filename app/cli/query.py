@@ -1,8 +1,6 @@
 """`mem query`: ask, and show the answer with where it came from."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +13,8 @@ from app.cli.shell import (
     echo_json,
     format_option,
     infer_project,
+    known_projects,
     note,
-    unknown_project,
     use_color,
 )
 
@@ -145,7 +143,7 @@ def ask(
     explain: bool = False,
 ) -> "Body":
     """Ask, and name the nearest projects if one of those asked is not there."""
-    with _known_projects(client, projects):
+    with known_projects(client, projects):
         return client.query(
             text,
             projects=projects,
@@ -160,27 +158,13 @@ def ask(
 def _submit(
     client: "Client", text: str, projects: tuple[str, ...], output: str, timeout: int, **asked: Any
 ) -> None:
-    with _known_projects(client, projects):
+    with known_projects(client, projects):
         job = client.submit_job(text, projects=projects, timeout_seconds=timeout, **asked)
     if output == "json":
         echo_json(job)
         return
     click.echo(job["id"])
     note(f"Follow it:  mem jobs wait {job['id']}")
-
-
-@contextmanager
-def _known_projects(client: "Client", projects: Sequence[str]) -> Iterator[None]:
-    """Name the nearest projects if one of those asked is not there."""
-    from app.client import ClientError
-
-    try:
-        yield
-    except ClientError as error:
-        if error.problem.get("error") != "project_not_found" or not projects:
-            raise
-        known = [project["project"] for project in client.list_projects()]
-        raise unknown_project(projects, known, error.problem) from error
 
 
 def _question(argument: str) -> str:

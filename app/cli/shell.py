@@ -150,6 +150,20 @@ def store_failures() -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def known_projects(client: "Client", projects: Sequence[str]) -> Iterator[None]:
+    """Name the nearest projects if one of those asked is not there."""
+    from app.client import ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        if error.problem.get("error") != "project_not_found" or not projects:
+            raise
+        known = [project["project"] for project in client.list_projects()]
+        raise unknown_project(projects, known, error.problem) from error
+
+
 def unknown_project(
     asked: Sequence[str], known: Sequence[str], problem: Mapping[str, Any]
 ) -> CommandFailed:
@@ -210,6 +224,11 @@ def echo_json(document: Any) -> None:
 def note(text: str = "") -> None:
     """A line for the person at the terminal; stdout carries results only."""
     click.echo(text, err=True)
+
+
+def can_ask() -> bool:
+    """Whether somebody is there to answer a question."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def use_color(color: str) -> bool:

@@ -1,5 +1,6 @@
 """A real HTTP server with canned answers, and the bodies it answers with."""
 
+import io
 import json
 import threading
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from click.testing import Result
+from werkzeug.wrappers import Request
 
 Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]
 Mem = Callable[..., Result]
@@ -35,7 +37,7 @@ class CannedService:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                self._answer(f"POST {self.path}", json.loads(body) if body else None)
+                self._answer(f"POST {self.path}", _read(body, self.headers["Content-Type"]))
 
             def _answer(self, route: str, said: Any) -> None:
                 service.asked.append((route, said))
@@ -51,7 +53,8 @@ class CannedService:
                     if isinstance(body, dict) and isinstance(body.get("error"), str)
                     else "application/json"
                 )
-                sent = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+                sent = body.encode() if isinstance(body, str) else body
+                sent = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
                 with suppress(ConnectionError):  # who asked may have gone
                     self._send(status, kind, sent, more[0] if more else {})
 
@@ -80,6 +83,25 @@ class CannedService:
 
     def said_to(self, route: str) -> list[Any]:
         return [said for asked, said in self.asked if asked == route]
+
+
+def _read(body: bytes, kind: str | None) -> Any:
+    """JSON as it is; of a form its fields and files; of anything else the bytes."""
+    if not body:
+        return None
+    if not kind or kind.startswith("application/json"):
+        return json.loads(body)
+    if not kind.startswith("multipart/form-data"):
+        return body
+    environ = {
+        "REQUEST_METHOD": "POST",
+        "CONTENT_TYPE": kind,
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": io.BytesIO(body),
+    }
+    form = Request(environ)
+    files = [(file.filename, file.stream.read()) for file in form.files.getlist("files")]
+    return {**form.form.to_dict(), "files": files}
 
 
 def problem(status: int, code: str, **members: Any) -> dict[str, Any]:
@@ -177,6 +199,47 @@ def answer(
 
 
 JOB_ID = "0123456789abcdef" * 2
+INGEST_ID = "01234567-89ab-cdef-0123-456789abcdef"
+
+
+def ingested(name: str, **members: Any) -> dict[str, Any]:
+    """What became of one file of a submission."""
+    said = {
+        "name": name,
+        "status": "completed",
+        "reason": None,
+        "format": "markdown",
+        "received": 2,
+        "stored": 2,
+        "updated": 0,
+        "unchanged": 0,
+        "removed": 0,
+        "skipped": [],
+        "skipped_count": 0,
+        "ignored": {},
+        "redacted": {},
+        "notes": [],
+        "has_open_end": False,
+        "sources": [{"project": "poimen", "source": name}],
+    }
+    return said | members
+
+
+def submission(*files: dict[str, Any], status: str = "completed", **members: Any) -> dict[str, Any]:
+    """A submission of files."""
+    said = {
+        "id": INGEST_ID,
+        "status": status,
+        "project": "poimen",
+        "format": "auto",
+        "attempts": 1,
+        "error": None,
+        "progress": {"done": len(files), "total": len(files)},
+        "stage": None,
+        "files": list(files),
+        "created_at": "2026-08-03T10:00:00Z",
+    }
+    return said | members
 
 
 def job(

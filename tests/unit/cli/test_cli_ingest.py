@@ -1,4 +1,4 @@
-"""`mem ingest`: what is sent, and what is told of every line."""
+"""`mem ingest --as nodes`: what is sent, and what is told of every line."""
 
 import json
 from pathlib import Path
@@ -129,11 +129,13 @@ def test_without_waiting_the_jobs_id_is_the_output(
 
 def test_json_is_one_document_for_all_files(accepting: CannedService, mem: Mem, away: Path) -> None:
     one = written(away, line("a"), b"nonsense\n")
+    other = away / "other.jsonl"
+    other.write_bytes(line("b"))
 
-    ran = mem("ingest", one, one, "--as", "nodes", "-p", "poimen", "--format", "json")
+    ran = mem("ingest", one, str(other), "--as", "nodes", "-p", "poimen", "--format", "json")
 
     files = json.loads(ran.stdout)["files"]
-    assert [file["job"] for file in files] == ["j1", "j1"]
+    assert [(file["path"], file["job"]) for file in files] == [(one, "j1"), (str(other), "j1")]
     assert [skipped["line"] for skipped in files[0]["skipped"]] == [2]
     assert (ran.exit_code, ran.stderr) == (3, "")
 

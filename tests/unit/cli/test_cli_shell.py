@@ -53,16 +53,16 @@ def test_help_lists_every_command_and_imports_none(flag: str) -> None:
         ["keys", "create"],
         ["keys", "list"],
         ["keys", "revoke"],
-        *(["jobs", name] for name in ("list", "show", "wait", "stop", "cancel")),
+        *(["jobs", name] for name in ("list", "show", "wait", "stop", "cancel", "retry")),
     ],
     ids=" ".join,
 )
-def test_the_help_of_a_command_teaches_by_three_examples(command: list[str]) -> None:
+def test_the_help_of_a_command_teaches_by_three_examples_or_more(command: list[str]) -> None:
     ran = CliRunner().invoke(main, [*command, "-h"])
 
     assert ran.exit_code == 0
     examples = ran.stdout.split("Examples:\n")[1].split("\n\n")[0]
-    assert len(examples.strip().splitlines()) == 3
+    assert 3 <= len(examples.strip().splitlines()) <= 5
 
 
 def test_an_unknown_command_gets_the_nearest() -> None:
