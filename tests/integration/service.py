@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -111,7 +111,10 @@ class Service:
                 [list(KEPT_TABLES)],
             ).fetchall()
             tables = sql.SQL(", ").join(sql.Identifier(name) for (name,) in rows)
-            connection.execute(sql.SQL("TRUNCATE {} CASCADE").format(tables))
+            while True:
+                with suppress(psycopg.errors.DeadlockDetected):  # with upkeep, which goes on
+                    connection.execute(sql.SQL("TRUNCATE {} CASCADE").format(tables))
+                    break
         with self.redis() as redis:
             keys = [key for key in redis.scan_iter(count=1000) if not key.startswith(ALIVE)]
             if keys:
