@@ -65,7 +65,7 @@ def vectors_state(
     lacking = missing[active.number]
     told = []
     if lacking.waiting:
-        told.append(f"{_counted(lacking.waiting)} wait for their vector")
+        told.append(f"{_counted(lacking.waiting)} without a vector yet")
     if lacking.refused:
         told.append(f"{_counted(lacking.refused)} cannot be embedded; mem reindex names them")
     others = [str(worker["name"]) for worker in workers if worker.get("embedder", name) != name]
@@ -85,8 +85,8 @@ def _progress(target: StoredModel, missing: Missing) -> str:
     if target.ready_at is not None:
         return "is ready to be switched to"
     if target.listed_at is None:
-        return "is registered, mem reindex goes on with it"
-    return f"lacks {_counted(missing.waiting)}, mem reindex goes on with it"
+        return "is registered; mem reindex goes on with it"
+    return f"has {_counted(missing.waiting)} to go; mem reindex goes on with it"
 
 
 def _counted(nodes: int) -> str:

@@ -261,7 +261,8 @@ def _drop(settings: "Settings", *, cancels: bool, is_sure: bool, output: str) ->
         if to_drop:
             names = ", ".join(plain(str(one.model)) for one in to_drop)
             if not is_sure:
-                note("Workers that still run with it would find nothing." if not cancels else "")
+                if not cancels:
+                    note("Workers that still run with it would find nothing.")
                 click.confirm(f"Remove the vectors of {names}?", abort=True, err=True)
         for one in to_drop:
             if cancels:

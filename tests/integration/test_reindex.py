@@ -258,7 +258,7 @@ def test_readiness_tells_the_models_and_how_far_the_next_one_is(switched: dict[s
 
     assert filling[0] == ready[0] == "ok"
     assert filling[1].startswith("all-MiniLM-L6-v2-int8 (384 dimensions")
-    assert re.search(r"other-model lacks \d+ nodes", filling[1])
+    assert re.search(r"other-model has \d+ nodes to go", filling[1])
     assert "other-model is ready to be switched to" in ready[1]
 
 
@@ -302,7 +302,7 @@ def test_what_an_old_worker_stores_after_the_switch_is_told_and_found(
     with other.held():
         old.ingest([turn("stored by an old worker after the switch")])
         state, said = readiness(new, "vectors")
-        assert (state, "1 node wait" in said) == ("degraded", True), said
+        assert (state, "1 node without a vector yet" in said) == ("degraded", True), said
 
     until(lambda: readiness(new, "vectors")[0] == "ok", within_s=30)
     assert found(new, "stored by an old worker after the switch")

@@ -1,11 +1,13 @@
 """What readiness says of upkeep and of submissions that wait."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from app.readiness import backlog_state, sweep_state, upkeep_state
+from app.readiness import MOST_COUNTED, backlog_state, sweep_state, upkeep_state, vectors_state
+from workers.model import EmbeddingModel, Missing, StoredModel
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 
@@ -80,3 +82,59 @@ def test_a_sweep_that_does_not_run_is_missed(
 def test_submissions_that_wait_for_long_are_told() -> None:
     assert backlog_state(0, 0.0) == ("ok", "no submission waits")
     assert backlog_state(3, 75.4) == ("degraded", "3 wait to be worked on, the oldest for 75 s")
+
+
+ACTIVE = StoredModel(1, EmbeddingModel("old", None, 4), True, True, None, None)
+TARGET = StoredModel(2, EmbeddingModel("new", None, 8), False, True, NOW, None)
+RETIRED = StoredModel(3, EmbeddingModel("gone", None, 8), False, False, None, None)
+NONE_MISSING = Missing(0, 0, 100)
+
+
+@pytest.mark.parametrize(
+    ("missing", "state", "said"),
+    [
+        (NONE_MISSING, "ok", "old (4 dimensions)"),
+        (Missing(1, 0, 100), "degraded", "old (4 dimensions); 1 node without a vector yet"),
+        (Missing(1200, 0, 9000), "degraded", "1,200 nodes without"),
+        (Missing(MOST_COUNTED, 0, 10**7), "degraded", "100,000 nodes or more without"),
+        (Missing(0, 2, 100), "degraded", "2 nodes cannot be embedded; mem reindex names them"),
+    ],
+)
+def test_nodes_that_cannot_be_found_are_told(missing: Missing, state: str, said: str) -> None:
+    found, detail = vectors_state([RETIRED, ACTIVE], {1: missing}, [])
+
+    assert (found, said in detail) == (state, True), detail
+    assert "gone" not in detail
+
+
+@pytest.mark.parametrize(
+    ("target", "missing", "said"),
+    [
+        (replace(TARGET, listed_at=None), NONE_MISSING, "new is registered"),
+        (TARGET, Missing(60, 0, 100), "new has 60 nodes to go"),
+        (replace(TARGET, ready_at=NOW), Missing(3, 0, 100), "new is ready to be switched to"),
+    ],
+)
+def test_a_model_to_come_is_told_and_degrades_nothing(
+    target: StoredModel, missing: Missing, said: str
+) -> None:
+    found, detail = vectors_state([ACTIVE, target], {1: NONE_MISSING, 2: missing}, [])
+
+    assert (found, said in detail) == ("ok", True), detail
+
+
+def test_workers_that_were_started_with_another_model_are_named() -> None:
+    workers = [
+        {"name": "query1", "embedder": "old"},
+        {"name": "query2", "embedder": "gone"},
+        {"name": "merge"},
+    ]
+
+    found, detail = vectors_state([ACTIVE], {1: NONE_MISSING}, workers)
+
+    assert found == "degraded"
+    assert detail.endswith("started with another model, to be restarted: query2")
+
+
+def test_a_memory_without_vectors_is_well() -> None:
+    assert vectors_state([], {}, [])[0] == "ok"
