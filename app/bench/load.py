@@ -51,6 +51,7 @@ class Ledger:
     asked: list[Asked] = field(default_factory=list)
     accepted: dict[str, Accepted] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)  # answers that break a promise
+    went_back: list[str] = field(default_factory=list)  # revisions lower than one seen before
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, asked: Asked) -> None:
@@ -65,6 +66,10 @@ class Ledger:
     def complain(self, text: str) -> None:
         with self.lock:
             self.wrong.append(text)
+
+    def saw_back(self, text: str) -> None:
+        with self.lock:
+            self.went_back.append(text)
 
 
 def instant(text: str) -> float:
@@ -250,7 +255,7 @@ class Client:
                 continue
             if call.body["revision"] < job["revision"]:
                 went = f"{job['revision']} to {call.body['revision']}"
-                self._ledger.complain(f"job {job['id']} went from revision {went} ({_told(call)})")
+                self._ledger.saw_back(f"job {job['id']} went from revision {went} ({_told(call)})")
             job = call.body
         self._ledger.add(answer_of(kind, job))
 

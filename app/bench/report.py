@@ -63,6 +63,7 @@ SOAK_LINES = {
     "max_job_late_ms": "  latest after its deadline, ms",
     "late": "requests or jobs that came too late",
     "broken_promises": "answers that contradict an earlier one",
+    "revisions_back": "looks at a job that showed an earlier revision than before",
     "workers_killed": "workers killed",
     "valkey_restarts": "restarts of Valkey",
     "rss_growth_mb": "more memory than before, MB",

@@ -298,6 +298,7 @@ def figures(ledger: Ledger, summaries: dict[str, Body]) -> dict[str, Any]:
             f"{call.kind} {call.status} {call.error}" for call in failed
         ),
         "broken_promises": len(ledger.wrong),
+        "revisions_back": len(ledger.went_back),
         "http_requests": len(calls),
         "http_by_kind": _counted(call.kind for call in calls),
         "http_by_status": _counted(str(call.status) for call in calls),
@@ -350,7 +351,7 @@ def _examples(
         for call in bare[:EXAMPLES]
     ]
     said += [f"job {job_id} ended late" for job_id in late_jobs[:EXAMPLES]]
-    return said + ledger.wrong[:EXAMPLES]
+    return said + ledger.wrong[:EXAMPLES] + ledger.went_back[:EXAMPLES]
 
 
 def _grown(before: Reading, after: Reading) -> dict[str, Any]:
