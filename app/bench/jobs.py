@@ -29,7 +29,7 @@ from config.settings import Settings
 from workers.deadline import Deadline
 from workers.engines.build import build_embedded_encoder
 from workers.engines.late_interaction import LateInteraction
-from workers.model import Candidate, Kind, Level, Question
+from workers.model import Candidate, Level, Question
 from workers.store.database import Database
 from workers.store.models import use_model
 
@@ -193,7 +193,7 @@ class Exact:
     """One exact run over all projects as if they were one: every node measured and reranked."""
 
     _NODES = """
-    SELECT held.project, held.sha256, held.level, node.kind, length(node.text) AS text_length,
+    SELECT held.project, held.sha256, held.level, length(node.text) AS text_length,
            held.embedding <=> %(query)s AS distance, tokens.tokens
       FROM node_vector AS held
       JOIN memory_node AS node USING (project, sha256)
@@ -231,10 +231,7 @@ class Exact:
             binary=True,
         ).fetchall()
         names = [row.pop("project") for row in rows]
-        nodes = [
-            Candidate(**row | {"level": Level(row["level"]), "kind": Kind(row["kind"])})
-            for row in rows
-        ]
+        nodes = [Candidate(**row | {"level": Level(row["level"])}) for row in rows]
         scores: list[float | None] = [None] * len(nodes)
         if is_reranked:
             asked = Question(question, encoding)
