@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.integration.callers import Caller
 from tests.integration.model_stub import Answer, ModelStub, Reply, embeddings, reply
 from tests.integration.service import Service, running, until
 from tests.integration.uploads import (
+    Files,
     begin,
     check_whole,
     claude,
@@ -45,6 +47,7 @@ def running_service() -> Iterator[tuple[Service, ModelStub]]:
     stub = ModelStub(well)
     settings = {
         "POIMEN_EMBEDDING_URL": stub.url,
+        "POIMEN_RERANK_URL": stub.url,  # nothing is prepared for the embedded one
         "POIMEN_EMBEDDING_MODEL": "lengths",
         "POIMEN_EMBEDDING_DIMENSION": "4",
         "POIMEN_INGEST_ATTEMPTS": "2",
@@ -79,6 +82,27 @@ def retried(service: Service, job_id: str) -> dict[str, Any]:
     return service.ended(job_id)
 
 
+def put_back(service: Service, files: Files) -> dict[str, Any]:
+    """The job of these files as it is after its first attempt, which failed; it has none more."""
+    job_id = begin(service, files, project="p")
+
+    def look() -> dict[str, Any] | None:
+        job: dict[str, Any] = service.get(f"/memory/ingest/{job_id}").json()
+        return job if job["error"] else None
+
+    job = until(look)
+    assert (job["status"], job["attempts"]) == ("queued", 1)
+    cancel(service, job_id)
+    return job
+
+
+def cancel(service: Service, job_id: str) -> dict[str, Any]:
+    response = Caller(service, service.key).send("DELETE", f"/memory/ingest/{job_id}")
+    assert response.status_code == 200, response.text
+    job: dict[str, Any] = response.json()
+    return job
+
+
 def test_a_document_that_cannot_be_embedded_to_its_end_is_not_there_at_all(
     service: Service, stub: ModelStub
 ) -> None:
@@ -111,9 +135,9 @@ def test_a_new_version_that_cannot_be_embedded_leaves_the_old_one_whole(
     before = nodes(service)
     stub.answer = fails_from(2)
 
-    report = take_one(service, PAGE.replace(b"reef", b"cliff"), "reef.md")
+    job = put_back(service, {"reef.md": PAGE.replace(b"reef", b"cliff")})
 
-    assert report["status"] == "failed"
+    assert job["error"]["code"] == "embedding_service_unavailable"
     assert nodes(service) == before
 
 
@@ -123,13 +147,12 @@ def test_a_session_keeps_what_it_has_and_goes_on_where_it_was(
     turns = [f"turn {n} of many" for n in range(300)]
     stub.answer = fails_from(6)
 
-    job = take(service, {"a.jsonl": claude(turns)}, project="p")
+    put_back(service, {"a.jsonl": claude(turns)})
 
-    assert job["status"] == "failed"
     assert texts(service) == turns[:128]
     stub.answer = well
     stub.requests.clear()
-    (report,) = retried(service, job["id"])["files"]
+    report = take_one(service, claude(turns))
     assert counts(report) == {"received": 300, "stored": 172, "unchanged": 128}
     assert texts(service) == turns
     assert len(inputs(stub)) == 172
@@ -227,7 +250,7 @@ def test_the_content_of_a_cancelled_file_is_not_kept(service: Service, stub: Mod
         until(lambda: stub.requests)
         response = service.post(f"/memory/ingest/{job_id}/retry", None)
         assert response.status_code == 409
-        cancelled = _cancel(service, job_id)
+        cancelled = cancel(service, job_id)
     last = take(service, {"c.md": SHORT}, project="p")
 
     assert cancelled["status"] == "cancelled"
@@ -237,12 +260,3 @@ def test_the_content_of_a_cancelled_file_is_not_kept(service: Service, stub: Mod
     with service.connect() as connection:
         kept = connection.execute("SELECT count(*) FROM ingest_file WHERE data IS NOT NULL")
         assert kept.fetchone() == (0,)
-
-
-def _cancel(service: Service, job_id: str) -> dict[str, Any]:
-    from tests.integration.callers import Caller
-
-    response = Caller(service, service.key).send("DELETE", f"/memory/ingest/{job_id}")
-    assert response.status_code == 200, response.text
-    job: dict[str, Any] = response.json()
-    return job

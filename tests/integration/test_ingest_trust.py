@@ -66,6 +66,7 @@ def own_stack() -> Iterator[Stack]:
             "POIMEN_DATABASE_URL": database_url,
             "POIMEN_REDIS_URL": redis_url,
             "POIMEN_EMBEDDING_URL": models.url,
+            "POIMEN_RERANK_URL": models.url,  # nothing is prepared for the embedded one
             "POIMEN_EMBEDDING_MODEL": "words",
             "POIMEN_EMBEDDING_DIMENSION": str(DIMENSION),
         }

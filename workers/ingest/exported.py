@@ -123,5 +123,4 @@ def node_of(
 def _has_direction(embedding: Sequence[float] | None, dimension: int) -> bool:
     if embedding is None or len(embedding) != dimension:
         return False
-    norm = math.hypot(*embedding)
-    return math.isfinite(norm) and norm > 1e-6
+    return 1e-6 < math.hypot(*embedding) < 1e6  # what single precision can surely hold

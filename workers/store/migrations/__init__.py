@@ -16,11 +16,12 @@ def migrate(database_url: str) -> None:
     """Apply what is missing. Several processes may call this at once: one works, the others wait.
 
     Raises:
-        StoreUnavailable: another process held the migration lock for two minutes, or the role may
-            not create the extension or the tables.
+        StoreUnavailable: another process held the migration lock for two minutes, the role may not
+            create the extension or the tables, or a newer version has made them.
     """
     from alembic import command
     from alembic.config import Config
+    from alembic.util.exc import CommandError
     from sqlalchemy import create_engine
     from sqlalchemy.pool import NullPool
 
@@ -41,6 +42,11 @@ def migrate(database_url: str) -> None:
                 raise StoreUnavailable(
                     "This role may not create what is missing. Let an administrator run"
                     " CREATE EXTENSION vector in this database, and own the schema `public`."
+                ) from error
+            except CommandError as error:
+                raise StoreUnavailable(
+                    f"This database is of a version that this program does not know ({error})."
+                    " Use the program that made it, or a newer one."
                 ) from error
 
 
