@@ -100,14 +100,14 @@ def ingest(
     found = found or find_sources(paths)
     if dry_run:
         _dry_run(context, found, form, name, output)
-    if not found.sources and output == "text":
-        note("Nothing to store.")
     reports: list[Report] = []
-    with connected() as client:
-        plan = _Plan(client, form, project, name, reports.append)
-        if form == "nodes":
-            plan.emit = _emit_lines(reports, output)
-        _take(client, plan, found.sources, waits=not no_wait)
+    if found.sources:
+        emit = _emit_lines(reports, output) if form == "nodes" else reports.append
+        with connected() as client:
+            plan = _Plan(client, form, project, name, emit)
+            _take(client, plan, found.sources, waits=not no_wait)
+    elif output == "text":
+        note("Nothing to store.")
     if output == "json":
         echo_json({"files": reports, "passed_over": dict(found.passed_over)})
     elif form != "nodes":
@@ -234,7 +234,11 @@ def _dry_run(context: click.Context, found: Found, form: str, stdin_name: str, o
 
     settings = load_settings()
     preview = Preview(form, int(settings.ingest_max_mb * 1e6), stdin_name)
-    reports = [preview.of(source) for source in found.sources]
+    reports: list[Report] = []
+    with progress_display(len(found.sources)) as told:
+        for done, source in enumerate(found.sources):
+            told(done, f"reading {source.shown}")
+            reports.append(preview.of(source))
     if output == "json":
         passed_over = dict(found.passed_over)
         echo_json({"dry_run": True, "files": reports, "passed_over": passed_over})

@@ -20,7 +20,7 @@ from app.cli.summary import show_columns, show_reasons
 from app.cli.taking import Report, why_unreadable
 from workers.contracts import NodeBody
 from workers.ingest.detect import MARKDOWN, TEXT
-from workers.ingest.drafts import Drafting, document_source
+from workers.ingest.drafts import Drafting
 from workers.ingest.nodes import reason_of
 from workers.ingest.parsed import Parsed, Unreadable
 from workers.ingest.reading import read_file
@@ -46,7 +46,6 @@ class Preview:
         """What one file holds. Never fails: what cannot be read is told with its reason."""
         report: Report = {
             "path": source.shown,
-            "name": name_of(source, (), self.stdin_name),
             "status": "failed",
             "reason": None,
             "format": None if self.form == "auto" else self.form,
@@ -81,23 +80,23 @@ class Preview:
         if self.form == "nodes" or (self.form == "auto" and holds_nodes(data)):
             _tell_nodes(source, data, report)
             return
-        parsed, _ = read_file(data, report["name"], self.form, _unmasked, self.most_bytes)
-        _tell(parsed, report)
+        # What a project's roots are is not known here, and no reader needs it.
+        name = name_of(source, (), self.stdin_name)
+        parsed, _ = read_file(data, name, self.form, _unmasked, self.most_bytes)
+        _tell(parsed, name, report)
 
 
 def _unmasked(text: str) -> tuple[str, dict[str, int]]:
     return text, {}
 
 
-def _tell(parsed: Parsed, report: Report) -> None:
-    drafting = Drafting(report["name"], lambda _: 2, NO_LIMIT, _unmasked)
+def _tell(parsed: Parsed, name: str, report: Report) -> None:
+    drafting = Drafting(name, lambda _: 2, NO_LIMIT, _unmasked)
     turns: Counter[str] = Counter()
     for session in parsed.sessions:
         draft = drafting.session("preview", parsed.format, session)
         turns.update(str(each.node.metadata["speaker"]) for each in draft.drafts)
         report["sources"].append(draft.source)
-    if parsed.documents:
-        report["sources"].append(document_source(report["name"]))
     sections = [
         section
         for document in parsed.documents

@@ -261,6 +261,7 @@ class Taking:
     most_open: int = MOST_OPEN
     _open: deque[tuple[str, Submission]] = field(default_factory=deque)
     _done: int = 0
+    _all_sent: bool = False
 
     def run(self, submissions: Iterable[Submission]) -> None:
         from app.client import ClientError, Unreachable
@@ -268,6 +269,7 @@ class Taking:
         try:
             for submission in submissions:
                 self._send(submission)
+            self._all_sent = True
             while self._open:
                 self._follow_first()
         except (KeyboardInterrupt, ClientError, Unreachable, CommandFailed) as error:
@@ -321,12 +323,13 @@ class Taking:
     def _tell_open(self, *, is_stopped: bool) -> None:
         if is_stopped:
             note("Stopped.")
-        if not self._open:
-            return
-        note(f"{counted(len(self._open), 'job')} that the service has goes on without us:")
-        for job_id, _ in self._open:
-            note(f"  mem jobs wait {job_id}")
-        note("End one:  mem jobs cancel ID. Storing the same again costs little.")
+        if self._open:
+            note(f"The service goes on with {counted(len(self._open), 'job')}:")
+            for job_id, _ in self._open:
+                note(f"  mem jobs wait {job_id}")
+            note("End one:  mem jobs cancel ID.")
+        if not self._all_sent:
+            note("The rest was not sent. Do it again later: what is stored by then costs little.")
 
 
 def look(client: "Client", job_id: str, tell_trouble: Callable[[], None]) -> "Body":

@@ -354,6 +354,8 @@ def test_ctrl_c_says_which_jobs_go_on(
     ran = mem("ingest", "docs")
 
     assert ran.exit_code == 130
+    assert "The service goes on with 1 job:" in ran.stderr
+    assert "was not sent" not in ran.stderr
     assert f"  mem jobs wait 00000000{INGEST_ID[8:]}" in ran.stderr.splitlines()
     assert "mem jobs cancel" in ran.stderr
 
@@ -370,6 +372,7 @@ def test_a_service_that_ends_the_submission_says_which_jobs_go_on(
     ran = mem("ingest", "docs")
 
     assert ran.exit_code == 4
+    assert "The rest was not sent." in ran.stderr
     assert f"mem jobs wait 00000000{INGEST_ID[8:]}" in ran.stderr
 
 
@@ -380,6 +383,7 @@ def test_nothing_to_store_is_said(accepting: CannedService, mem: Mem, docs: Fold
 
     assert (ran.exit_code, ran.stdout) == (0, "")
     assert ran.stderr == "Nothing to store.\nPassed over: files of other kinds 1.\n"
+    assert not accepting.asked
 
 
 @pytest.mark.parametrize("words", [(), ("docs", "--discover")])
