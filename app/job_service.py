@@ -85,7 +85,7 @@ class JobService:
 
     def submit(
         self, parameters: JobParameters, principal: Principal, idempotency_key: str | None
-    ) -> tuple[Job, bool]:
+    ) -> tuple[JobView, bool]:
         """Accept a query. On return it is in PostgreSQL, whatever becomes of the queue.
 
         Returns:
@@ -111,21 +111,23 @@ class JobService:
             timeout_s=parameters.timeout_s,
             keep_alive_s=parameters.keep_alive_s,
         )
-        job_id = self._store.save(submission)
-        is_replayed = job_id != submission.id
-        if not is_replayed:
+        saved = self._store.save(submission)
+        if saved.has_turn:
             try:
                 self._jobs.start_next()
             except PoimenError as error:
                 # Accepted all the same: a sweep sends it.
-                log.warning("job_dispatch_delayed", job=job_id, reason=str(error))
-        return self._load(job_id, principal), is_replayed
+                log.warning("job_dispatch_delayed", job=saved.job.id, reason=str(error))
+        if saved.is_replayed or not found:
+            return self.show(saved.job.id, principal), saved.is_replayed
+        return JobView(saved.job, self._jobs.nothing_yet(saved.job), None), False
 
     def show(self, job_id: str, principal: Principal) -> JobView:
         """
         Raises:
             JobNotFound: there is none, or it is someone else's.
             JobExpired: its result is no longer kept.
+            QueueUnavailable: it runs, and Redis does not tell how far it is.
         """
         return self._view(self._current(job_id, principal))
 
@@ -144,10 +146,10 @@ class JobService:
         job = self._current(job_id, principal)
         seen = -1 if since is None else since
         while not job.has_ended and (left_s := end - self._clock()) > 0:
-            pace = self._pace(job)
-            if since is not None and _revision(job, pace) > since:
+            revision = self._revision_if_told(job)
+            if since is not None and revision > since:
                 break
-            seen = max(seen, _revision(job, pace))
+            seen = max(seen, revision)
             self._changes(job_id, seen, min(left_s, max(0.05, job.left_s)))
             job = self._current(job_id, principal)
         return self._view(job)
@@ -160,7 +162,7 @@ class JobService:
         job = self._current(job_id, principal)
         end = self._clock() + STREAM_S
         told_at = shown_at = self._clock()
-        has_news = since < _revision(job, self._pace(job))
+        has_news = since < self._revision_if_told(job)
         while not job.has_ended and (now := self._clock()) < end:
             if has_news and now - shown_at >= _HITS_S:
                 # It may show more than has been told; who comes back is told the rest of it.
@@ -255,13 +257,26 @@ class JobService:
         return JobView(job, self._jobs.so_far(job), pace)
 
     def _glance(self, job: Job) -> JobView:
-        return JobView(job, None, self._pace(job))
+        try:
+            return JobView(job, None, self._pace(job))
+        except QueueUnavailable:
+            return JobView(job, None, None)
 
     def _pace(self, job: Job) -> Pace | None:
+        """How far a running job is; None if Redis does not know it (yet, or any more).
+
+        Raises:
+            QueueUnavailable: Redis does not answer. Nothing is shown then that a look before or
+                after might contradict.
+        """
+        return self._states.pace([job.id])[0]
+
+    def _revision_if_told(self, job: Job) -> int:
+        """Its revision, or -1 while nobody can tell."""
         try:
-            return self._states.pace([job.id])[0]
+            return _revision(job, None if job.has_ended else self._pace(job))
         except QueueUnavailable:
-            return None
+            return -1
 
     def _changes(self, job_id: str, since: int, seconds: float) -> list[Change]:
         try:

@@ -139,12 +139,17 @@ class Jobs:
         return job is not None
 
     def so_far(self, job: Job) -> Answer:
-        """The merge of what has arrived of a job that runs."""
-        try:
-            frozen = self._states.so_far(job.id)
-        except QueueUnavailable:
-            frozen = None
-        return merge_outcomes(job.id, frozen or _empty(job, "", Silence.UNFINISHED))
+        """The merge of what has arrived of a job that runs.
+
+        Raises:
+            QueueUnavailable: Redis does not answer.
+        """
+        frozen = self._states.so_far(job.id)
+        return merge_outcomes(job.id, frozen) if frozen else self.nothing_yet(job)
+
+    def nothing_yet(self, job: Job) -> Answer:
+        """The answer of a job of which nothing has arrived."""
+        return merge_outcomes(job.id, _empty(job, "", Silence.UNFINISHED))
 
     def freeze(self, query_id: str, by: str, silence: Silence) -> Frozen | Answer | None:
         answer = self._store.find_answer(query_id)

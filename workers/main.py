@@ -34,6 +34,7 @@ log = structlog.get_logger(__name__)
 
 HEARTBEAT_S = 5.0
 SKEW_WARNING_MS = 250.0
+NICENESS = 5  # of a worker for jobs: whoever waits at a screen comes first
 
 celery = make_celery(wiring.redis_url())
 celery.steps["worker"].add(ReleaseJobs)
@@ -53,6 +54,8 @@ def _load_models(instance: Any, **_: Any) -> None:
     reason in the log: Celery would swallow an exception and start a worker that fails every task.
     """
     queues = instance.app.amqp.queues.consume_from
+    if QUERY_QUEUE not in queues and JOBS_QUEUE in queues:
+        os.nice(NICENESS)
     try:
         if queues.keys() & {QUERY_QUEUE, JOBS_QUEUE}:
             _warm_up(wiring.search().encoder)

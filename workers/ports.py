@@ -267,14 +267,23 @@ class Submission:
     keep_alive_s: int
 
 
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The job of a submission."""
+
+    job: Job
+    is_replayed: bool = False  # it is the first one with the same idempotency key
+    has_turn: bool = False  # it, or one that waits longer, may begin now
+
+
 class JobStore(Protocol):
     """Submitted queries, where nothing that was accepted is lost.
 
     Every method raises StoreUnavailable when PostgreSQL does not answer.
     """
 
-    def save(self, submission: Submission) -> str:
-        """Accept a submission; the id of its job, or of the first with its idempotency key.
+    def save(self, submission: Submission) -> Saved:
+        """Accept a submission, or find the first with its idempotency key.
 
         Raises:
             IdempotencyConflict: the first one asked for something else.

@@ -20,7 +20,7 @@ from app.parameters import (
 )
 from app.routes import front_door, job_service, json_body, principal, reply
 from app.schemas import JobBody, JobEvent, JobList, JobSummary
-from workers.errors import InvalidParameters, Overloaded, PoimenError
+from workers.errors import InvalidParameters, Overloaded, PoimenError, QueueUnavailable
 
 bp = Blueprint("jobs", __name__)
 
@@ -32,12 +32,15 @@ def submit_job() -> ResponseReturnValue:
     read_parameters(NoParameters, request.args)
     parameters = validate(JobParameters, json_body())
     key = request.headers.get("Idempotency-Key")
-    job, is_replayed = job_service().submit(parameters, who, key)
-    with front_door().waits.take() as has_seat:
-        wait_s = parameters.wait_s if has_seat else 0
-        view = job_service().wait(job.id, who, None, wait_s)
+    view, is_replayed = job_service().submit(parameters, who, key)
+    job_id = view.job.id
+    if parameters.wait_s > 0 and not view.job.has_ended:
+        # Accepted all the same, if the queue goes away while it is waited for.
+        with suppress(QueueUnavailable), front_door().waits.take() as has_seat:
+            if has_seat:
+                view = job_service().wait(job_id, who, None, parameters.wait_s)
     headers = {"Idempotency-Replayed": "true"} if is_replayed else {}
-    headers["Location"] = url_for("jobs.show_job", job_id=job.id)
+    headers["Location"] = url_for("jobs.show_job", job_id=job_id)
     status = HTTPStatus.OK if view.job.has_ended else HTTPStatus.ACCEPTED
     return _told(view, status, **headers)
 

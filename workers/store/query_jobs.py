@@ -19,7 +19,7 @@ from workers.errors import (
     TooManyJobs,
 )
 from workers.model import Answer, Job, Parent
-from workers.ports import Submission
+from workers.ports import Saved, Submission
 from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
 
@@ -50,8 +50,8 @@ class PostgresQueryJobs:
         self._database = database
         self._limits = limits
 
-    def save(self, submission: Submission) -> str:
-        """Accept a submission; the id of its job, or of the first with its idempotency key.
+    def save(self, submission: Submission) -> Saved:
+        """Accept a submission, or find the first with its idempotency key.
 
         Raises:
             IdempotencyConflict: the first one asked for something else.
@@ -78,10 +78,12 @@ class PostgresQueryJobs:
 
             first = row_of("first_with_key") if submission.idempotency_key else None
             if first is None:
-                self._check_room(row_of("crowd") or {}, submission.timeout_s)
+                crowd = row_of("crowd") or {}
+                self._check_room(crowd, submission.timeout_s)
                 try:
-                    if row_of("save_job"):
-                        return submission.id
+                    if saved := row_of("save_job"):
+                        at_work = crowd["all_open"] - crowd["waiting"]
+                        return Saved(_job(saved), has_turn=at_work < self._limits.at_once)
                 except errors.LockNotAvailable as error:
                     raise _in_progress() from error
                 first = row_of("first_with_key")
@@ -89,8 +91,7 @@ class PostgresQueryJobs:
             raise _in_progress()
         if bytes(first["fingerprint"]) != submission.fingerprint:
             raise IdempotencyConflict("Use another Idempotency-Key for another request.")
-        job_id: str = first["id"].hex
-        return job_id
+        return Saved(_job(first), is_replayed=True)
 
     def _check_room(self, crowd: Mapping[str, Any], timeout_s: float) -> None:
         if crowd["own"] >= self._limits.open_of_key:

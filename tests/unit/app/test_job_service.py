@@ -54,9 +54,10 @@ def ends(world: World, after_s: float) -> None:
 
 
 def test_what_was_submitted_is_in_the_table_and_sent(jobs: JobService, world: World) -> None:
-    job, is_replayed = jobs.submit(JobParameters(query="why", limit=7), ME, None)
+    view, is_replayed = jobs.submit(JobParameters(query="why", limit=7), ME, None)
 
-    assert not is_replayed
+    job = view.job
+    assert (view.status, is_replayed) == ("queued", False)
     assert (job.projects, job.key_id) == (("agent-rust", "poimen"), ME.key_id)
     assert world.searches.sent == [("all", job.id, ["agent-rust", "poimen"])]
     assert job.request["asked"]["limit"] == 7
@@ -76,10 +77,18 @@ def test_what_redis_refuses_once_it_was_accepted_is_accepted(
 ) -> None:
     world.states.is_full = True
 
-    job, _ = jobs.submit(JobParameters(query="why"), ME, None)
+    view, _ = jobs.submit(JobParameters(query="why"), ME, None)
 
-    assert (job.has_ended, world.searches.sent) == (False, [])
-    assert jobs.show(job.id, ME).status == "queued"
+    assert (view.job.has_ended, world.searches.sent) == (False, [])
+    assert jobs.show(view.job.id, ME).status == "queued"
+
+
+def test_who_has_to_wait_for_its_turn_sends_nothing(jobs: JobService, world: World) -> None:
+    world.store.at_once = 0
+
+    view, _ = jobs.submit(JobParameters(query="why"), ME, None)
+
+    assert (view.status, view.revision, world.searches.sent) == ("queued", 0, [])
 
 
 def test_a_project_that_is_not_there_is_not_accepted(jobs: JobService, world: World) -> None:
@@ -193,17 +202,16 @@ def test_while_redis_is_away_the_end_is_heard_of_from_the_table(
     assert 3 <= world.time() - start < 3.5
 
 
-def test_a_job_that_cannot_be_ended_now_is_shown_as_it_is(
+def test_while_redis_does_not_tell_nothing_is_shown_that_a_later_look_contradicts(
     jobs: JobService, world: World, running: str
 ) -> None:
-    world.time.advance(61)
     world.states.is_down = True
 
-    view = jobs.show(running, ME)
-
-    assert not view.job.has_ended
-    assert view.answer is not None
-    assert {one.status for one in view.answer.outcomes} == {Status.RUNNING}
+    with pytest.raises(QueueUnavailable):
+        jobs.show(running, ME)
+    with pytest.raises(QueueUnavailable):
+        jobs.revision(running, ME)
+    assert not world.store.rows[running].has_ended
 
 
 def test_a_wait_for_what_is_removed_meanwhile_says_so(

@@ -22,7 +22,7 @@ from workers.model import (
     SignOfLife,
     Silence,
 )
-from workers.ports import Submission
+from workers.ports import Saved, Submission
 
 EPOCH = datetime(2026, 7, 21, 9, 0, tzinfo=UTC)
 OWNER = "owner"
@@ -86,11 +86,11 @@ class FakeStore:
         )
         return self.rows[job_id]
 
-    def save(self, submission: Submission) -> str:
+    def save(self, submission: Submission) -> Saved:
         self._check()
         for job_id, row in self.rows.items():
             if submission.idempotency_key and job_id.endswith(submission.idempotency_key):
-                return row.id
+                return Saved(row, is_replayed=True)
         self.add(submission.id, *submission.projects, timeout_s=submission.timeout_s)
         self._change(
             submission.id,
@@ -98,7 +98,8 @@ class FakeStore:
             request=submission.request,
             documents=submission.documents,
         )
-        return submission.id
+        at_work = sum(one.dispatched_at is not None for one in self._open())
+        return Saved(self.rows[submission.id], has_turn=at_work < self.at_once)
 
     def claim_next(self) -> list[Job]:
         self._check()

@@ -242,9 +242,9 @@ def test_what_has_arrived_is_shown_without_ending_anything(world: World) -> None
     assert world.store.status(JOB) == "open"
 
 
-def test_while_redis_is_away_every_project_runs(world: World) -> None:
+def test_of_a_job_that_redis_does_not_know_yet_every_project_runs(world: World) -> None:
     world.begun(JOB, "alpha", "beta")
-    world.states.is_down = True
+    del world.states.jobs[JOB]
 
     answer = world.jobs.so_far(world.store.rows[JOB])
 

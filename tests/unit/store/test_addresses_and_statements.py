@@ -63,7 +63,9 @@ def test_every_statement_has_a_name_of_its_own_and_text(file: str) -> None:
 
     assert len(loaded) == len(re.findall(r"^-- name:", text, re.MULTILINE)) > 0
     for name, statement in loaded.items():
-        assert re.search(r"^ *(SELECT|INSERT|UPDATE|DELETE|WITH)\b", statement, re.MULTILINE), name
+        assert re.search(
+            r"^ *(SELECT|INSERT|UPDATE|DELETE|WITH|ANALYZE)\b", statement, re.MULTILINE
+        ), name
         assert "-- name:" not in statement
 
 

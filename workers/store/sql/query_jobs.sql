@@ -22,10 +22,10 @@ VALUES (%(id)s, %(key_id)s, %(idempotency_key)s, %(fingerprint)s, 'open', %(requ
         %(projects)s, %(documents)s, cardinality(%(projects)s::text[]), %(keep_alive_s)s,
         now() + make_interval(secs => %(timeout_s)s))
     ON CONFLICT (key_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-RETURNING id
+RETURNING *, now() AS asked_at
 
 -- name: first_with_key
-SELECT id, fingerprint FROM query_job
+SELECT *, now() AS asked_at FROM query_job
  WHERE key_id = %(key_id)s AND idempotency_key = %(idempotency_key)s
 
 -- name: claim_next
