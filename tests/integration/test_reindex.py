@@ -17,6 +17,9 @@ import pytest
 from tests.integration.model_stub import ModelStub, Reply, embeddings
 from tests.integration.service import MEM, Service, clean_environment, running, state_dir, until
 
+# Two whole stacks beside the session's; the tables' part of it is in test_models.py.
+pytestmark = pytest.mark.long
+
 DIMENSION = 16
 NODES = 300
 EXACT_ROWS = "200"
