@@ -353,6 +353,19 @@ def test_a_fork_brings_only_what_is_new_in_any_order(empty_service: Service) -> 
         check_whole(empty_service)
 
 
+def test_sessions_whose_turns_are_only_called_alike_are_both_stored(
+    empty_service: Service,
+) -> None:
+    other = ["Another question?", "Another answer."]
+    files = {"a.jsonl": claude(TALK, "s-one"), "b.jsonl": claude(other, "s-two")}
+
+    for _ in range(2):
+        take(empty_service, files, project="p")
+
+        assert sorted(texts(empty_service)) == sorted([*TALK, *other])
+        check_whole(empty_service)
+
+
 def test_a_sub_agents_session_stands_beside_the_one_that_it_worked_for(
     empty_service: Service,
 ) -> None:

@@ -172,9 +172,10 @@ def plan_of(
     that is stored whole. A turn's node stays the same one as long as its text does, however many
     turns say the same.
     """
+    draft = _apart(draft, known, texts_of)
     given = _by_turn((d.key or "", d) for d in draft.drafts)
     stored = _by_turn((key, turn) for key, turn in known.items() if turn.source == draft.source)
-    foreign = {_turn_of(key) for key, turn in known.items() if turn.source != draft.source}
+    foreign = {_turn_of(k) for k, turn in known.items() if turn.source != draft.source}
     own = given.keys() - foreign
     differing = {turn for turn in own & stored.keys() if not _is_same(given[turn], stored[turn])}
     shas = [part.sha256 for turn in differing for part in stored[turn].values()]
@@ -203,6 +204,31 @@ def plan_of(
     )
 
 
+def _apart(
+    draft: SourceDraft,
+    known: Mapping[str, KnownTurn],
+    texts_of: Callable[[Sequence[Sha256]], Mapping[Sha256, str]],
+) -> SourceDraft:
+    """The session with keys of its own for turns that only by chance are called as another's."""
+    given = _by_turn((d.key or "", d) for d in draft.drafts)
+    foreign = _by_turn((k, turn) for k, turn in known.items() if turn.source != draft.source)
+    differing = [turn for turn in foreign if not _is_same(given[turn], foreign[turn])]
+    shas = [part.sha256 for turn in differing for part in foreign[turn].values()]
+    texts = texts_of(shas) if shas else {}
+    clashing = {turn for turn in differing if not _is_alike(given[turn], foreign[turn], texts)}
+    if not clashing:
+        return draft
+    own = hashlib.sha256(draft.source.encode()).hexdigest()[:16]
+
+    def key_of(key: str) -> str:
+        turn, _, part = key.rpartition(":")
+        return f"{turn}@{own}:{part}" if turn in clashing else key
+
+    return replace(
+        draft, drafts=tuple(replace(one, key=key_of(one.key or "")) for one in draft.drafts)
+    )
+
+
 T = TypeVar("T")
 
 
@@ -227,15 +253,30 @@ def _is_same(given: Mapping[str, Draft], stored: Mapping[str, KnownTurn]) -> boo
 def _is_beginning(
     given: Mapping[str, Draft], stored: Mapping[str, KnownTurn], texts: Mapping[Sha256, str]
 ) -> bool:
-    """Whether what is given is only the beginning of what is stored, but for blanks."""
+    """Whether what is given is only the beginning of what is stored."""
+    part, whole = _words(given, stored, texts)
+    return len(part) < len(whole) and whole.startswith(part)
+
+
+def _is_alike(
+    given: Mapping[str, Draft], stored: Mapping[str, KnownTurn], texts: Mapping[Sha256, str]
+) -> bool:
+    """Whether one of them is the beginning of the other."""
+    one, other = _words(given, stored, texts)
+    return one.startswith(other) or other.startswith(one)
+
+
+def _words(
+    given: Mapping[str, Draft], stored: Mapping[str, KnownTurn], texts: Mapping[Sha256, str]
+) -> tuple[str, str]:
+    """What a turn says and what is stored of it, without blanks: parts have none at their ends."""
 
     def number(key: str) -> int:
         return int(key.rpartition(":")[2])
 
-    whole = "".join(texts.get(stored[key].sha256, "") for key in sorted(stored, key=number))
-    part = "".join(draft.node.text for draft in given.values())
-    whole, part = ("".join(text.split()) for text in (whole, part))
-    return len(part) < len(whole) and whole.startswith(part)
+    told = "".join(draft.node.text for draft in given.values())
+    known = "".join(texts.get(stored[key].sha256, "") for key in sorted(stored, key=number))
+    return "".join(told.split()), "".join(known.split())
 
 
 def _text_sha256(draft: Draft) -> str:
