@@ -42,7 +42,8 @@ WITH nearest AS MATERIALIZED (
 -- The nearest, best first, each with the number of nodes that were looked at; where there are none,
 -- one row with that alone. The first %(tokens_for)s carry what a reranker reads, so that it needs no
 -- second statement. They are looked up after (OFFSET 0 keeps the planner from turning that into
--- joins, which cost more than the search).
+-- joins, which cost more than the search). The size of a very long text stands for its characters:
+-- counting them would read all of it, and beyond so many none makes a difference.
 , ranked AS (
     SELECT *, row_number() OVER (ORDER BY distance + 0, sha256) AS rank FROM nearest
 )
@@ -51,7 +52,9 @@ SELECT counted.documents, ranked.sha256, ranked.level, ranked.distance, node.tex
   FROM counted
   LEFT JOIN ranked ON true
   LEFT JOIN LATERAL (
-       SELECT length(text) AS text_length, CASE WHEN %(has_text)s THEN text END AS text
+       SELECT CASE WHEN octet_length(text) > 40000 THEN octet_length(text)
+                   ELSE length(text) END AS text_length,
+              CASE WHEN %(has_text)s THEN left(text, 40000) END AS text
          FROM memory_node
         WHERE project = %(project)s AND sha256 = ranked.sha256 AND ranked.rank <= %(tokens_for)s
        OFFSET 0) AS node ON true
@@ -87,7 +90,8 @@ WITH hit AS (
 -- The hits, and the edges within two hops of them (L2 to L1 to L0) with the parent at the end of
 -- each; only the latter have a `child`. Of a long text only the beginning. At most fans[1] parents of
 -- a node are followed at the first hop, fans[2] at the second; `siblings` says how many a node has,
--- so that an answer can say what it leaves out.
+-- so that an answer can say what it leaves out. Whether a text is longer than what is shown is told by
+-- its size where that is enough: counting the characters of a large document reads all of it.
 , first AS (
     SELECT child, parent, rank, siblings
       FROM (SELECT child, parent, count(*) OVER (PARTITION BY child) AS siblings,
@@ -110,7 +114,9 @@ WITH hit AS (
 SELECT NULL AS child, NULL AS siblings, hit.rank, hit.documents, hit.found, hit.distance,
        node.project, node.sha256, node.level, node.kind, node.source,
        left(node.text, %(hit_characters)s) AS text,
-       length(node.text) > %(hit_characters)s AS is_excerpt,
+       octet_length(node.text) > %(hit_characters)s
+       AND (octet_length(node.text) > 4 * %(hit_characters)s
+            OR length(node.text) > %(hit_characters)s) AS is_excerpt,
        node.position, node.occurred_at, node.title, node.breadcrumb, node.span, node.standing_id,
        node.tags, node.metadata
   FROM hit
@@ -121,7 +127,9 @@ SELECT NULL AS child, NULL AS siblings, hit.rank, hit.documents, hit.found, hit.
 SELECT edge.child, edge.siblings, edge.rank, NULL, NULL, NULL,
        node.project, node.sha256, node.level, node.kind, node.source,
        left(node.text, %(parent_characters)s),
-       length(node.text) > %(parent_characters)s,
+       octet_length(node.text) > %(parent_characters)s
+       AND (octet_length(node.text) > 4 * %(parent_characters)s
+            OR length(node.text) > %(parent_characters)s),
        node.position, node.occurred_at, NULL, NULL, NULL, NULL,
        NULL, NULL
   FROM edge
