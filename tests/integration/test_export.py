@@ -137,6 +137,18 @@ def test_an_export_that_was_cut_off_is_told_and_what_there_is_of_it_is_stored(
     assert export(empty_service) == data
 
 
+def test_an_export_that_lacks_nodes_is_told(empty_service: Service) -> None:
+    data = fill(empty_service)
+    empty_service.empty()
+    lines = [line for line in data.splitlines(keepends=True) if b'"type": "node"' not in line]
+
+    job = bring(empty_service, b"".join(lines))
+
+    (report,) = job["files"]
+    assert "and 0 came" in report["skipped"][-1]["reason"]
+    assert job["status"] != "completed"
+
+
 def test_vectors_of_another_model_are_made_anew(empty_service: Service) -> None:
     data = fill(empty_service)
     before = nodes(empty_service)

@@ -35,20 +35,24 @@ def store_export(
     report.format = "export"
     names: dict[str, Sha256] = {}
     batch: dict[Sha256, Taken] = {}
-    last = 0
+    last = told = 0
     is_whole = False
     for line in read_lines(expand(data, work.most_bytes)):
         last = line.number
         match line.record:
             case Skipped(reason=reason):
+                told += 1  # a node that is told otherwise
                 report.skip(line.number, reason)
             case ExportedSource() as source:
                 with work.database.transaction() as connection:
                     PostgresNodes(connection, work.model, None).claim_projects([project])
                     PostgresSources(connection, project).save_exported(source)
-            case ExportedEnd():
-                is_whole = True
+            case ExportedEnd(nodes=nodes):
+                if nodes != told:
+                    report.skip(line.number, f"the export has {nodes} nodes, and {told} came")
+                is_whole, told = True, 0
             case ExportedNode() as exported:
+                is_whole, told = False, told + 1
                 report.counts["received"] += 1
                 try:
                     node = node_of(exported, project, names, work.encoder.model)
