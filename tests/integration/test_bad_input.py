@@ -241,7 +241,8 @@ def test_a_body_of_another_content_type_is_a_415(memory: Service, path: str, kin
     ("path", "body", "parameter"),
     [
         ("/memory/ingest", {"nodes": [{}]}, "format"),
-        ("/memory/ingest", {"format": "markdown", "nodes": [{}]}, "format"),
+        ("/memory/ingest", {"format": "rtf", "nodes": [{}]}, "format"),
+        ("/memory/ingest", {"format": "markdown", "nodes": [{}]}, "files"),
         ("/memory/ingest", {"format": "nodes"}, "nodes"),
         ("/memory/ingest", {"format": "nodes", "nodes": []}, "nodes"),
         ("/memory/ingest", {"format": "nodes", "nodes": {"0": {}}}, "nodes"),
@@ -308,7 +309,7 @@ def test_a_malformed_job_id_is_a_404(memory: Service, job: str) -> None:
     [
         ("POST", "/memory/query", "GET"),
         ("DELETE", "/memory/query", "GET"),
-        ("GET", "/memory/ingest", "POST"),
+        ("PUT", "/memory/ingest", "POST"),
         ("PUT", "/memory/projects", "POST"),
         ("POST", "/health", "GET"),
         ("PATCH", "/openapi.json", "GET"),

@@ -156,7 +156,7 @@ def test_a_wrong_password_is_refused(stack_url: str) -> None:
         ("full_page_writes", "on"),
         ("data_checksums", "on"),
         ("listen_addresses", ""),
-        ("max_connections", "120"),
+        ("max_connections", "400"),
         ("dynamic_shared_memory_type", "mmap"),
         ("jit", "off"),
         ("TimeZone", "UTC"),
