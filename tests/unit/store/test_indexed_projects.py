@@ -9,7 +9,7 @@ from workers.model import Level
 from workers.store.database import Database
 from workers.store.vector_indexes import IndexedProjects
 
-LATER = Deadline.after(600)
+LATER = Deadline.after(86_400)  # counted from when the tests are collected
 
 
 class Reads:
