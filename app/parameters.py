@@ -236,16 +236,12 @@ class NoParameters(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-JobFilter = Literal["running", "ended", "completed", "partial", "failed", "cancelled"]
-
-
-class JobListParameters(BaseModel):
-    """What `GET /memory/query/jobs` takes."""
+class Paged(BaseModel):
+    """One page of a list that is newest first."""
 
     model_config = ConfigDict(extra="forbid")
 
     limit: Integer = Field(20, description="jobs of one page, cut to 1..100")
-    status: JobFilter | None = Field(None, description="only these")
     cursor: Annotated[str, Field(max_length=200)] | None = Field(
         None, description="`next_cursor` of the page before"
     )
@@ -253,6 +249,15 @@ class JobListParameters(BaseModel):
     @property
     def page(self) -> int:
         return min(100, max(1, self.limit))
+
+
+JobFilter = Literal["running", "ended", "completed", "partial", "failed", "cancelled"]
+
+
+class JobListParameters(Paged):
+    """What `GET /memory/query/jobs` takes."""
+
+    status: JobFilter | None = Field(None, description="only these")
 
 
 class ProjectParameters(BaseModel):
@@ -364,20 +369,10 @@ class UploadParameters(BaseModel):
 IngestFilter = Literal["open", "completed", "partial", "failed", "cancelled"]
 
 
-class IngestListParameters(BaseModel):
+class IngestListParameters(Paged):
     """What `GET /memory/ingest` takes."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    limit: Integer = Field(20, description="jobs of one page, cut to 1..100")
     status: IngestFilter | None = Field(None, description="only these; open: queued or running")
-    cursor: Annotated[str, Field(max_length=200)] | None = Field(
-        None, description="`next_cursor` of the page before"
-    )
-
-    @property
-    def page(self) -> int:
-        return min(100, max(1, self.limit))
 
 
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")

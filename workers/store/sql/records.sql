@@ -27,11 +27,6 @@ SELECT source, format, title, names, session, parent, cwd, started_at, created_a
 -- What a source brought: its evidence and its chunks, or whatever nodes were stored under its name.
 SELECT sha256 FROM memory_node WHERE project = %(project)s AND source = %(source)s
 
--- name: nodes_of_session
--- The sources of a session: itself, and those of the agents that worked for it.
-SELECT source FROM source
- WHERE project = %(project)s AND (session = %(session)s OR parent = %(session)s)
-
 -- name: count_nodes
 SELECT count(*) AS nodes FROM memory_node WHERE project = %(project)s
 
