@@ -70,7 +70,9 @@ def test_with_every_worker_killed_a_job_is_completed_by_those_that_come_after(
         job = memory.submit(memory.question(), timeout_seconds=40)
         waiting = memory.submit(memory.question(), project="delta", timeout_seconds=40)
         asked = pool.submit(memory.ask, memory.question(), timeout_seconds=2)
-        until(lambda: memory.done(job) == {*PROJECTS} - {"delta"} and memory.begun(waiting))
+        rest = {*PROJECTS} - {"delta"}
+        until(lambda: memory.done(job) == rest and memory.begun(waiting))
+        until(lambda: memory.done(memory.asked() or "") == rest)
         until(lambda: len(memory.at_gate()) == 3)
         kill(*(pid for name, pid in memory.pids().items() if name != "web"))
         response = asked.result()
