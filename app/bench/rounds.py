@@ -99,10 +99,12 @@ class Load:
 def under_load(sides: Sequence[Side], questions: Iterable[Question], seconds: float) -> Load:
     """Each side is one client with a thread of its own; all draw from the same questions."""
     supply, lock, stop = iter(questions), threading.Lock(), threading.Event()
-    until = time.perf_counter() + seconds
+    all_there = threading.Barrier(len(sides))
 
     def work(side: Side) -> list[float]:
         samples = Samples()
+        all_there.wait()
+        until = time.perf_counter() + seconds
         while time.perf_counter() < until and not stop.is_set():
             with lock:
                 question = next(supply)
