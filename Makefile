@@ -18,7 +18,7 @@ up: $(STAMP) ## set up and start the whole service on this machine, until Ctrl-C
 	@$(VENV)/bin/mem up
 
 test: $(STAMP) ## set up and run the tests (at most 12 minutes)
-	$(VENV)/bin/pytest
+	$(VENV)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-long: $(STAMP) ## soaks and bursts, beside the tests of `make test`
 	$(VENV)/bin/pytest -m long
