@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 PART_BYTES = 32_000_000  # of one request
 PLAIN_LINE_S = 2.0
+RECORDS = ("project", "source", "node", "end")
 
 
 @click.command(
@@ -42,8 +43,9 @@ Examples:
   mem export poimen | mem import - -p poimen-copy
 
 \b
-It holds the sources, all nodes with their vectors and what they rest on, and a last line that says
-that it is complete. What is stored meanwhile may be missing.
+It holds the project's title and root folders, the sources, all nodes with their vectors and what
+they rest on, and a last line that says that it is complete. What is stored meanwhile may be
+missing.
 Exit codes: 0 complete; 1 it broke off, and FILE is not touched; 2 unknown project."""
 )
 @click.argument("project")
@@ -147,7 +149,7 @@ Examples:
 
 \b
 Into a project of the same name the round trip is exact. What is there already stays; vectors of
-another model are made anew.
+another model are made anew. A root folder that another project has is left to it.
 Exit codes: 0 all stored; 1 failed, or FILE is no complete export; 3 some lines were skipped.""",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
@@ -275,7 +277,7 @@ def _record(line: bytes, name: str, number: int) -> Mapping[str, Any]:
         record = None
     if record is None and not line.endswith(b"\n"):
         raise _no_export(name, "it is cut off in the midst of its last line")
-    if not isinstance(record, dict) or record.get("type") not in ("source", "node", "end"):
+    if not isinstance(record, dict) or record.get("type") not in RECORDS:
         raise _no_export(name, f"line {number} is none of an export")
     return record
 

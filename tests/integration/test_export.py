@@ -43,6 +43,8 @@ def bring(service: Service, data: bytes, project: str = "p", **headers: str) -> 
 
 def fill(service: Service) -> bytes:
     """A project with something of everything, as it is exported."""
+    own = {"project": "p", "title": "Harbours \u6728", "roots": ["/srv/p", "/home/a b/p"]}
+    assert service.post("/memory/projects", own).status_code == 200
     files = {
         "a.jsonl": claude(TALK),
         "copy/a.jsonl": claude(TALK[:2]),
@@ -56,7 +58,100 @@ def fill(service: Service) -> bytes:
     l1 |= {"standing_id": "where", "metadata": {"n": {"\u6728": [1.5, None]}}}
     l2 = {"level": "L2", "kind": "synthesis", "source": "n", "text": "of notes", "parents": ["l1"]}
     service.ingest([l1 | {"parents": [whole]}, l2], "p")
+    evidence = {"level": "L0", "kind": "document", "source": "e", "span": {}, "title": ""}
+    both = [evidence | {"text": text, "id": text} for text in ("wrong", "right")]
+    stale = l1 | {"id": "stale", "text": "a stale note", "parents": ["wrong", "right"]}
+    service.ingest([*both, stale], "p")
+    wrong = next(n["sha256"] for n in nodes(service) if n["text"] == "wrong")
+    forgotten = Caller(service, service.key).send("DELETE", f"/memory/nodes/p/{wrong}")
+    assert forgotten.json() == {"nodes": 1}
     return export(service)
+
+
+def rows_of(service: Service, project: str = "p") -> dict[str, list[str]]:
+    """All that is stored of a project, in every column that tells something of it."""
+    tables = (
+        "project",
+        "source",
+        "memory_node",
+        "memory_edge",
+        "turn",
+        "node_vector",
+        "node_count",
+    )
+    with service.connect() as connection:
+        return {
+            table: sorted(
+                json.dumps(row, sort_keys=True)
+                for (row,) in connection.execute(
+                    f"SELECT to_jsonb(own) FROM {table} AS own WHERE project = %s".encode(),
+                    [project],
+                ).fetchall()
+            )
+            for table in tables
+        }
+
+
+def test_a_project_that_was_exported_forgotten_and_imported_is_the_same_in_every_column(
+    empty_service: Service,
+) -> None:
+    data = fill(empty_service)
+    before = rows_of(empty_service)
+    assert any('"stale_since": "' in row for row in before["memory_node"])
+    file = empty_service.data_dir / "p.jsonl"
+    try:
+        assert empty_service.mem("export", "p", "-o", str(file)).returncode == 0
+        assert file.read_bytes() == data
+        assert empty_service.mem("forget", "-p", "p", "--yes").returncode == 0
+        assert not any(rows_of(empty_service).values())
+
+        assert empty_service.mem("import", str(file), "-p", "p").returncode == 0
+    finally:
+        file.unlink(missing_ok=True)
+
+    assert rows_of(empty_service) == before
+    assert export(empty_service) == data
+
+
+def test_a_root_folder_stays_with_the_project_that_has_it(empty_service: Service) -> None:
+    data = fill(empty_service)
+
+    bring(empty_service, data, "q")
+
+    known = {
+        each["project"]: each for each in empty_service.get("/memory/projects").json()["projects"]
+    }
+    assert known["q"]["title"] == known["p"]["title"]
+    assert (known["q"]["roots"], known["p"]["roots"]) == ([], ["/srv/p", "/home/a b/p"])
+
+
+def test_an_import_changes_no_title_and_adds_to_the_folders_that_there_are(
+    empty_service: Service,
+) -> None:
+    data = fill(empty_service)
+    empty_service.empty()
+    own = {"project": "p", "title": "Mine", "roots": ["/srv/mine", "/srv/p"]}
+    assert empty_service.post("/memory/projects", own).status_code == 200
+
+    bring(empty_service, data)
+
+    (known,) = empty_service.get("/memory/projects").json()["projects"]
+    assert known["title"] == "Mine"
+    assert known["roots"] == ["/srv/mine", "/srv/p", "/home/a b/p"]
+
+
+def test_an_export_of_before_projects_were_told_is_taken(empty_service: Service) -> None:
+    data = fill(empty_service)
+    lines = [json.loads(line) for line in data.splitlines()]
+    later = ("created_at", "updated_at", "stale_since")
+    older = [
+        json.dumps({name: value for name, value in line.items() if name not in later})
+        for line in lines
+        if line["type"] != "project"
+    ]
+    empty_service.empty()
+
+    assert bring(empty_service, "\n".join(older).encode())["status"] == "completed"
 
 
 def test_a_round_trip_is_exact(empty_service: Service) -> None:
@@ -132,7 +227,7 @@ def test_an_export_that_was_cut_off_is_told_and_what_there_is_of_it_is_stored(
     assert job["status"] == "partial"
     (report,) = job["files"]
     assert "cut off" in report["skipped"][-1]["reason"]
-    assert len(nodes(empty_service)) == report["received"] == len(lines) - 1 - 4 - 1
+    assert len(nodes(empty_service)) == report["received"] == len(lines) - 2 - 4 - 1
     bring(empty_service, data)
     assert export(empty_service) == data
 
@@ -191,14 +286,14 @@ def test_a_line_that_cannot_be_stored_costs_its_neighbours_nothing(
     take_one(empty_service, pi(TALK))
     lines = [json.loads(line) for line in export(empty_service).splitlines()]
     empty_service.empty()
-    lines[1] |= damage
+    lines[2] |= damage
 
     job = bring(empty_service, "\n".join(map(json.dumps, lines)).encode())
 
     assert (job["status"], job["attempts"]) == ("partial", 1)
     (report,) = job["files"]
     (skipped,) = report["skipped"]
-    assert skipped["line"] == 2
+    assert skipped["line"] == 3
     assert said in skipped["reason"]
     assert report["stored"] == 3
 
@@ -210,7 +305,7 @@ def test_turns_of_a_source_that_is_not_told_are_stored_all_the_same(
     lines = export(empty_service).splitlines(keepends=True)
     empty_service.empty()
 
-    job = bring(empty_service, b"".join(lines[1:]))
+    job = bring(empty_service, b"".join(line for line in lines if b'"type": "source"' not in line))
 
     assert (job["status"], job["files"][0]["stored"]) == ("completed", 4)
 

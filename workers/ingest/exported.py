@@ -1,4 +1,4 @@
-"""The lines of an export, read back: the sources of a project, its nodes, and an end."""
+"""The lines of an export, read back: a project, its sources, its nodes, and an end."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +11,20 @@ from workers.contracts import NodeBody
 from workers.ingest.nodes import check_node, check_storable, node_sha256, reason_of
 from workers.ingest.parsed import Skipped
 from workers.model import EmbeddingModel, Level, Node, ProjectName, Sha256
+from workers.wording import ABSOLUTE_FOLDER
+
+Instant = Annotated[AwareDatetime, Field(strict=False)]
+
+
+class ExportedProject(BaseModel):
+    """What is known of the project itself, but for its name: an import gives it one."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal["project"]
+    title: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    roots: list[Annotated[str, Field(pattern=ABSOLUTE_FOLDER, max_length=4096)]] = []
+    created_at: Instant | None = None
 
 
 class ExportedSource(BaseModel):
@@ -26,7 +40,9 @@ class ExportedSource(BaseModel):
     session: str | None = None
     parent: str | None = None
     cwd: str | None = None
-    started_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    started_at: Instant | None = None
+    created_at: Instant | None = None
+    updated_at: Instant | None = None
 
 
 class ExportedNode(NodeBody):
@@ -39,6 +55,9 @@ class ExportedNode(NodeBody):
     tags: Annotated[list[str], Field(default_factory=list)]
     occurrence: Annotated[int, Field(ge=0)] = 0
     turns: Annotated[list[str], Field(default_factory=list)]
+    created_at: Instant | None = None
+    updated_at: Instant | None = None
+    stale_since: Instant | None = None
 
 
 class ExportedEnd(BaseModel):
@@ -48,8 +67,8 @@ class ExportedEnd(BaseModel):
     nodes: int
 
 
-Exported = Annotated[ExportedSource | ExportedNode | ExportedEnd, Field(discriminator="type")]
-_EXPORTED: TypeAdapter[ExportedSource | ExportedNode | ExportedEnd] = TypeAdapter(Exported)
+Record = ExportedProject | ExportedSource | ExportedNode | ExportedEnd
+_EXPORTED: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="type")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +76,7 @@ class Line:
     """One line that could be read, or why not."""
 
     number: int
-    record: ExportedSource | ExportedNode | ExportedEnd | Skipped
+    record: Record | Skipped
 
 
 def read_lines(data: bytes) -> Iterator[Line]:
@@ -67,7 +86,7 @@ def read_lines(data: bytes) -> Iterator[Line]:
             continue
         try:
             record = _EXPORTED.validate_json(line)
-            if isinstance(record, ExportedSource):
+            if isinstance(record, ExportedProject | ExportedSource):
                 check_storable(record.model_dump(mode="json"))
             yield Line(number, record)
         except ValidationError as error:

@@ -104,13 +104,15 @@ class PostgresRecords:
             return count
 
     def export(self, project: ProjectName) -> Iterator[str]:
-        """A project as JSON lines: its sources, its nodes, parents before children, and an end.
+        """A project as JSON lines: itself, its sources, its nodes, parents first, and an end.
 
         Pages are read one after the other, so what is stored meanwhile may or may not be in it.
         """
-        (sources,) = self._read(("export_sources", {"project": project}))
-        for row in sources:
-            yield _line({"type": "source", **row})
+        names = ("export_project", "export_sources")
+        own, sources = self._read(*((name, {"project": project}) for name in names))
+        for kind, rows in (("project", own), ("source", sources)):
+            for row in rows:
+                yield _line({"type": kind, **row})
         last = {"level": "", "sha256": ""}
         count = 0
         while True:
@@ -183,7 +185,12 @@ def _line(record: dict[str, Any]) -> str:
 def _node_line(project: ProjectName, row: dict[str, Any]) -> dict[str, Any]:
     occurrence = _occurrence(project, row)
     embedding, model = row.pop("embedding"), row.pop("embedding_model")
-    told = {name: value for name, value in row.items() if value not in (None, [], {})}
+    # An empty span is not none: only what an import takes for left out is left out.
+    told = {
+        name: value
+        for name, value in row.items()
+        if value is not None and (value not in ([], {}) or name == "span")
+    }
     told["id"] = told.pop("sha256")
     if embedding is not None:
         # The shortest decimals that are read back as the same 32 bits.

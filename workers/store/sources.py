@@ -6,7 +6,7 @@ from typing import Any
 from psycopg import Connection
 
 from workers.ingest.drafts import KnownTurn, SourceDraft
-from workers.ingest.exported import ExportedSource
+from workers.ingest.exported import ExportedNode, ExportedProject, ExportedSource
 from workers.model import Node, ProjectName, Sha256
 from workers.store.queries import load_queries
 
@@ -40,8 +40,20 @@ class PostgresSources:
     def save_exported(self, source: ExportedSource) -> None:
         """Create a source as an export tells it, or add what is new about it."""
         told = source.model_dump(exclude={"type", "names"})
-        for name in source.names or [source.source]:
-            self._run("save_source", file=name, **told)
+        self._run("save_exported_source", names=source.names or [source.source], **told)
+
+    def save_exported_project(self, own: ExportedProject) -> None:
+        """Create the project as an export tells it, or add the title and roots that it lacks.
+
+        A root that another project has stays there alone: a folder tells one project.
+        """
+        self._run("save_exported_project", **own.model_dump(exclude={"type"}))
+
+    def save_exported_instants(self, nodes: Sequence[tuple[Sha256, ExportedNode]]) -> None:
+        """Since when nodes that were just stored are there, and are stale, as an export tells."""
+        names = ("created_at", "updated_at", "stale_since")
+        told = {name: [getattr(exported, name) for _, exported in nodes] for name in names}
+        self._run("save_exported_instants", shas=[sha256 for sha256, _ in nodes], **told)
 
     def known_sources(self, sources: Iterable[str]) -> set[str]:
         """Those of these sources that exist."""
@@ -108,6 +120,7 @@ class PostgresSources:
         while doomed:
             children = [row["child"] for row in self._run("children_of", shas=doomed)]
             dropped += [row["sha256"] for row in self._run("drop_nodes", shas=doomed)]
+            self._run("close_gaps", shas=children)
             # Levels only descend, so this ends after two rounds.
             doomed = [row["sha256"] for row in self._run("mark_stale", shas=children)]
         return dropped

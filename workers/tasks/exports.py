@@ -6,6 +6,7 @@ from workers import wiring
 from workers.ingest.exported import (
     ExportedEnd,
     ExportedNode,
+    ExportedProject,
     ExportedSource,
     node_of,
     read_lines,
@@ -43,6 +44,9 @@ def store_export(
             case Skipped(reason=reason):
                 told += 1  # a node that is told otherwise
                 report.skip(line.number, reason)
+            case ExportedProject() as own:
+                with work.database.transaction() as connection:
+                    PostgresSources(connection, project).save_exported_project(own)
             case ExportedSource() as source:
                 with work.database.transaction() as connection:
                     PostgresNodes(connection, work.model, None).claim_projects([project])
@@ -82,8 +86,13 @@ def _store(
             nodes.claim_projects([project])
             if lacks(nodes, project, present, encodings):
                 continue
-            report.counts.update(save(nodes, present, encodings).values())
-            _save_turns(PostgresSources(connection, project), kept)
+            results = save(nodes, present, encodings)
+            sources = PostgresSources(connection, project)
+            sources.save_exported_instants(
+                [(node.sha256, one) for one, node, _ in kept if results[node.key] == "stored"]
+            )
+            _save_turns(sources, kept)
+        report.counts.update(results.values())
         for _, node, line in batch:
             if isinstance(refused := encodings.get(node.sha256), Refused):
                 report.skip(line, f"cannot be embedded: {refused.reason}")

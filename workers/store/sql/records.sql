@@ -104,14 +104,18 @@ DELETE FROM source
 INSERT INTO forgetting (key_id, project, what, nodes)
 VALUES (%(key_id)s, %(project)s, %(what)s, %(count)s)
 
+-- name: export_project
+SELECT title, roots, created_at FROM project WHERE project = %(project)s
+
 -- name: export_sources
-SELECT source, format, title, names, session, parent, cwd, started_at
+SELECT source, format, title, names, session, parent, cwd, started_at, created_at, updated_at
   FROM source WHERE project = %(project)s ORDER BY source
 
 -- name: export_nodes
 -- A page of a project's nodes in an order in which parents come before children.
 SELECT node.sha256, node.level, node.kind, node.source, node.text, node.position, node.title,
        node.breadcrumb, node.span, node.standing_id, node.occurred_at, node.tags, node.metadata,
+       node.created_at, node.updated_at, node.stale_since,
        vector.embedding, model.name AS embedding_model,
        ARRAY(SELECT parent FROM memory_edge AS edge
               WHERE edge.project = node.project AND edge.child = node.sha256

@@ -59,6 +59,15 @@ DELETE FROM memory_node
  WHERE project = %(project)s AND sha256 = ANY(%(shas)s)
 RETURNING sha256
 
+-- name: close_gaps
+-- What these notes still rest on is counted from 1, as when they are stored anew.
+UPDATE memory_edge AS edge SET precedence = counted.place
+  FROM (SELECT child, parent,
+               row_number() OVER (PARTITION BY child ORDER BY precedence, parent) AS place
+          FROM memory_edge WHERE project = %(project)s AND child = ANY(%(shas)s)) AS counted
+ WHERE edge.project = %(project)s AND edge.child = counted.child AND edge.parent = counted.parent
+   AND edge.precedence <> counted.place
+
 -- name: mark_stale
 -- Notes that lost a part of what they rest on. Told are those that have nothing left.
 WITH marked AS (
@@ -106,3 +115,39 @@ SELECT sha256 FROM turn WHERE project = %(project)s AND key = ANY(%(keys)s)
 
 -- name: known_sources
 SELECT source FROM source WHERE project = %(project)s AND source = ANY(%(sources)s)
+
+-- name: save_exported_project
+INSERT INTO project AS known (project, title, roots, created_at)
+SELECT %(project)s, %(title)s,
+       ARRAY(SELECT root FROM unnest(%(roots)s::text[]) WITH ORDINALITY AS given (root, place)
+              WHERE NOT EXISTS (SELECT FROM project AS other
+                                 WHERE other.project <> %(project)s AND root = ANY(other.roots))
+              ORDER BY place),
+       coalesce(%(created_at)s, now())
+    ON CONFLICT (project) DO UPDATE SET
+       title = coalesce(known.title, excluded.title),
+       roots = known.roots || ARRAY(SELECT root FROM unnest(excluded.roots) AS root
+                                     WHERE root <> ALL(known.roots))
+
+-- name: save_exported_source
+INSERT INTO source AS known (project, source, format, title, names, session, parent, cwd, started_at,
+        created_at, updated_at)
+VALUES (%(project)s, %(source)s, %(format)s, %(title)s, %(names)s, %(session)s, %(parent)s, %(cwd)s,
+        %(started_at)s, coalesce(%(created_at)s, now()), coalesce(%(updated_at)s, now()))
+    ON CONFLICT (project, source) DO UPDATE SET
+       title = coalesce(known.title, excluded.title),
+       parent = coalesce(known.parent, excluded.parent),
+       cwd = coalesce(known.cwd, excluded.cwd),
+       started_at = coalesce(least(known.started_at, excluded.started_at), known.started_at),
+       names = known.names || ARRAY(SELECT name FROM unnest(excluded.names) AS name
+                                     WHERE name <> ALL(known.names))
+
+-- name: save_exported_instants
+-- Of nodes that an import has just stored.
+UPDATE memory_node AS node
+   SET created_at = coalesce(given.created_at, node.created_at),
+       updated_at = coalesce(given.updated_at, node.updated_at),
+       stale_since = given.stale_since
+  FROM unnest(%(shas)s::text[], %(created_at)s::timestamptz[], %(updated_at)s::timestamptz[],
+              %(stale_since)s::timestamptz[]) AS given (sha256, created_at, updated_at, stale_since)
+ WHERE node.project = %(project)s AND node.sha256 = given.sha256
