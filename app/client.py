@@ -262,6 +262,11 @@ class Client:
                 return
             parameters = {"after": page["next_after"]}
 
+    def list_nodes(self, project: str, prefix: str) -> Body:
+        """The `nodes` whose sha256 begins so, and whether there are more of them."""
+        path = f"/memory/nodes/{quote(project, safe='')}"
+        return self._ask("GET", path, parameters={"prefix": prefix})
+
     def forget_node(self, project: str, sha256: str) -> int:
         """Forget a node and the notes that rest on it alone; returns how many nodes went."""
         path = f"/memory/nodes/{quote(project, safe='')}/{quote(sha256, safe='')}"

@@ -236,6 +236,16 @@ OPERATIONS = (
     ),
     Operation(
         "get",
+        "/memory/nodes/{project}",
+        "listNodes",
+        "The nodes whose sha256 begins so",
+        {200: schemas.NodeList},
+        problems=(400, 401, 404, 503, 504),
+        parameters=parameters.NodeListParameters,
+        path_parameters=("project",),
+    ),
+    Operation(
+        "get",
         "/memory/nodes/{project}/{sha256}",
         "showNode",
         "One node whole",

@@ -24,7 +24,7 @@ from werkzeug.datastructures import MultiDict
 from workers.errors import InvalidParameters
 from workers.model import PROJECT_NAME, Level, Query
 from workers.nesting import DEEPEST_READ, is_nested_beyond
-from workers.wording import ABSOLUTE_FOLDER, wrong
+from workers.wording import ABSOLUTE_FOLDER, SHA256_PREFIX, wrong
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -273,6 +273,16 @@ class ProjectParameters(BaseModel):
         default=[],
         max_length=100,
         description="absolute folders whose questions go to this project",
+    )
+
+
+class NodeListParameters(BaseModel):
+    """What `GET /memory/nodes/{project}` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prefix: Annotated[str, Field(pattern=SHA256_PREFIX)] = Field(
+        description="the first 8 or more hex digits of the sha256"
     )
 
 

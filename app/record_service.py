@@ -11,12 +11,15 @@ from workers.ports import Projects
 
 _READ_S = 5.0
 SOURCES_PAGE = 100
+NODES_SHOWN = 20  # of those whose sha256 begins alike
 
 
 class Records(Protocol):
     """Single nodes and whole projects, where they are stored."""
 
     def load_node(self, project: ProjectName, sha256: Sha256) -> dict[str, Any]: ...
+
+    def list_nodes(self, project: ProjectName, prefix: str, limit: int) -> list[dict[str, Any]]: ...
 
     def list_sources(
         self, project: ProjectName, after: str, limit: int
@@ -50,6 +53,14 @@ class RecordService:
         """
         self._check(project, principal)
         return self._records.load_node(project, sha256)
+
+    def list_nodes(
+        self, project: ProjectName, prefix: str, principal: Principal
+    ) -> tuple[list[dict[str, Any]], bool]:
+        """The nodes whose sha256 begins so, and whether there are more than are told."""
+        self._check(project, principal)
+        rows = self._records.list_nodes(project, prefix, NODES_SHOWN + 1)
+        return rows[:NODES_SHOWN], len(rows) > NODES_SHOWN
 
     def list_sources(
         self, project: ProjectName, after: str, principal: Principal

@@ -371,6 +371,20 @@ class NodeRecord(BaseModel):
     children: list[str] = Field(description="sha256 of what was made from it, 1,000 at most")
 
 
+class NodeName(BaseModel):
+    """What tells a node from others."""
+
+    sha256: str
+    level: Level
+    kind: Kind
+    source: str
+
+
+class NodeList(BaseModel):
+    nodes: list[NodeName]
+    has_more: bool = Field(description="whether there are more than these")
+
+
 class SourceRecord(BaseModel):
     source: str
     format: str

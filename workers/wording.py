@@ -6,11 +6,13 @@ from typing import Any
 from workers.model import PROJECT_NAME
 
 ABSOLUTE_FOLDER = r"^/[^\x00]*$"
+SHA256_PREFIX = r"^[0-9a-f]{8,64}$"
 
 _INSTANT = "is not an instant with a time zone, such as 2026-07-21T09:52:03Z"
 _PATTERNS = {
     PROJECT_NAME: "is not 1 to 64 of a-z 0-9 . _ - beginning with a letter or digit",
     ABSOLUTE_FOLDER: "is not an absolute folder",
+    SHA256_PREFIX: "is not 8 to 64 of 0-9 a-f",
 }
 _SENTENCES = {
     "missing": "is required",

@@ -1,9 +1,9 @@
 """`mem forget`: take back a node, a source or a project, with what was made from it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,17 +14,18 @@ from app.cli.shell import can_ask, connected, echo_json, format_option, known_pr
 if TYPE_CHECKING:
     from app.client import Client
 
-SHA256 = re.compile("[0-9a-f]{64}")
+SHA256_LENGTH = 64
+SHORT_SHA256 = re.compile(f"[0-9a-f]{{8,{SHA256_LENGTH}}}")
 
 
 def _read_node(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value is None:
         return None
     sha256 = value.strip().lower().rpartition("/")[2]
-    if not SHA256.fullmatch(sha256):
+    if not SHORT_SHA256.fullmatch(sha256):
         raise click.BadParameter(
-            f"{value!r} is no id of a node, which is 64 hex digits; it is the sha256 of a hit:"
-            " mem query --format json",
+            f"{value!r} is no id of a node: its sha256, or the first 8 or more hex digits of it,"
+            " as mem query shows them with every hit.",
             context,
             parameter,
         )
@@ -35,17 +36,23 @@ def _read_node(context: click.Context, parameter: click.Parameter, value: str | 
     epilog="""\b
 Examples:
   mem forget -p poimen --source runbooks/kong.md
-  mem forget -p poimen --node 0081df94fd0cb5a1f3c97e2a6d48b0e15c7f9a3e2d60b418c5a7e9f1d3b2c4a6
+  mem forget -p poimen --node 0081df94fd0c
   mem forget -p scratch --yes
 
 \b
 The notes that rested on it alone go with it; those that rest on something else too are kept and
 marked as stale. Nothing brings it back but storing it again. Sources: mem sources -p PROJECT.
-Exit codes: 0 forgotten; 1 there is no such source or node; 2 unknown project, or nobody to ask."""
+Exit codes: 0 forgotten; 1 there is no such source or node; 2 unknown project, several nodes begin
+with SHA, or nobody to ask."""
 )
 @click.option("-p", "--project", required=True, help="Where; without the others, all of it.")
 @click.option("--source", help="A session or document, by its name.")
-@click.option("--node", callback=_read_node, metavar="SHA", help="One node, by its sha256.")
+@click.option(
+    "--node",
+    callback=_read_node,
+    metavar="SHA",
+    help="One node, by its sha256 or the first 8 or more hex digits of it.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask before a whole project.")
 @format_option
 def forget(project: str, source: str | None, node: str | None, yes: bool, output: str) -> None:
@@ -54,7 +61,7 @@ def forget(project: str, source: str | None, node: str | None, yes: bool, output
         raise click.UsageError("--source and --node exclude each other.")
     with connected() as client, known_projects(client, [project]), _found(project):
         if node is not None:
-            gone = client.forget_node(project, node)
+            gone = client.forget_node(project, _whole(client, project, node))
         elif source is not None:
             gone = client.forget_source(project, source)
         else:
@@ -66,6 +73,42 @@ def forget(project: str, source: str | None, node: str | None, yes: bool, output
         return
     what = "" if source is not None or node is not None else ", the whole of it"
     click.echo(f"Forgot {counted(gone, 'node')} of {plain(project)}{what}.")
+
+
+def _whole(client: "Client", project: str, sha256: str) -> str:
+    """The sha256 of the one node that is meant.
+
+    Raises:
+        CommandFailed: none begins so, or more than one does.
+    """
+    if len(sha256) == SHA256_LENGTH:
+        return sha256
+    told = client.list_nodes(project, sha256)
+    match told["nodes"]:
+        case []:
+            raise _no_such("node", project, "node_not_found", None)
+        case [node]:
+            return str(node["sha256"])
+    for node in told["nodes"]:
+        what = f"{plain(node['level'])} {plain(node['kind'])}  {plain(node['source'])}"
+        note(f"  {node['sha256']}  {what}")
+    if told["has_more"]:
+        note("  and more")
+    advice = "Give more digits of the one that is meant."
+    problem = {
+        "type": "/problems/node_ambiguous",
+        "title": f"Several nodes begin with {sha256}.",
+        "detail": advice,
+        "error": "node_ambiguous",
+        **told,
+    }
+    raise CommandFailed(
+        f"several nodes of {plain(project)} begin with {sha256}; nothing was forgotten.",
+        advice,
+        code="node_ambiguous",
+        exits_with=EXIT_USAGE,
+        problem=problem,
+    )
 
 
 @contextmanager
@@ -80,12 +123,18 @@ def _found(project: str) -> Iterator[None]:
         if code not in ("source_not_found", "node_not_found"):
             raise
         what = "source" if code == "source_not_found" else "node"
-        raise CommandFailed(
-            f"there is no such {what} in {plain(project)}.",
-            f"All sources:  mem sources -p {plain(project)}",
-            code=code,
-            problem=error.problem,
-        ) from error
+        raise _no_such(what, project, code, error.problem) from error
+
+
+def _no_such(
+    what: str, project: str, code: str, problem: Mapping[str, Any] | None
+) -> CommandFailed:
+    return CommandFailed(
+        f"there is no such {what} in {plain(project)}.",
+        f"All sources:  mem sources -p {plain(project)}",
+        code=code,
+        problem=problem,
+    )
 
 
 def _ask(client: "Client", project: str) -> None:

@@ -5,18 +5,28 @@ from flask.typing import ResponseReturnValue
 
 from app.parameters import (
     ForgetSourceParameters,
+    NodeListParameters,
     NoParameters,
     SourceListParameters,
     read_parameters,
 )
 from app.routes import ingest_service, principal, record_service, reply
 from app.routes.ingest import reply_accepted
-from app.schemas import Forgotten, NodeRecord, SourceList, SourceRecord
+from app.schemas import Forgotten, NodeList, NodeName, NodeRecord, SourceList, SourceRecord
 from workers.errors import InvalidParameters
 
 bp = Blueprint("records", __name__)
 
 JSON_LINES = "application/x-ndjson"
+
+
+@bp.get("/memory/nodes/<project>")
+def list_nodes(project: str) -> ResponseReturnValue:
+    """The nodes that a short name can mean."""
+    who = principal()
+    parameters = read_parameters(NodeListParameters, request.args)
+    rows, has_more = record_service().list_nodes(project, parameters.prefix, who)
+    return reply(NodeList(nodes=[NodeName.model_validate(row) for row in rows], has_more=has_more))
 
 
 @bp.get("/memory/nodes/<project>/<sha256>")

@@ -259,6 +259,45 @@ def test_only_who_may_write_to_a_project_forgets_in_it(empty_service: Service) -
     assert len(nodes(empty_service)) == 2
 
 
+def test_a_node_is_found_by_the_beginning_of_its_sha256_in_its_own_project(
+    empty_service: Service,
+) -> None:
+    for project in ("p", "q"):
+        empty_service.ingest([{"level": "L0", "kind": "turn", "source": "s", "text": "a"}], project)
+    alike = ["abcdef01" + end * 56 for end in "0f"] + ["abcdef02" + "0" * 56]
+    with empty_service.connect() as connection:
+        for project, shas in (("p", alike), ("q", ["abcdef01" + "7" * 56])):
+            for sha256 in shas:
+                connection.execute(
+                    "INSERT INTO memory_node (project, sha256, level, kind, source, text)"
+                    " VALUES (%s, %s, 'L0', 'turn', 's', 'b')",
+                    [project, sha256],
+                )
+
+    def found(prefix: str) -> list[str]:
+        answer = empty_service.get("/memory/nodes/p", prefix=prefix)
+        assert answer.status_code == 200, answer.text
+        assert not answer.json()["has_more"]
+        return [node["sha256"] for node in answer.json()["nodes"]]
+
+    assert found("abcdef01") == alike[:2]
+    assert found("abcdef01f") == found(alike[1]) == [alike[1]]
+    assert found("abcdef03") == []
+    for wrong in ("abcdef0", "abcdef0g", "ABCDEF01", "%%%%%%%%", "a" * 65):
+        refused = empty_service.get("/memory/nodes/p", prefix=wrong)
+        assert (refused.status_code, refused.json()["errors"][0]["parameter"]) == (400, "prefix")
+    assert delete(empty_service, "/memory/nodes/p/abcdef02").status_code == 404
+    other = Caller.new(empty_service, ["q"])
+    hidden = other.send("GET", "/memory/nodes/p", params={"prefix": "abcdef01"})
+    assert hidden.status_code == 404
+
+    ambiguous = empty_service.mem("forget", "-p", "p", "--node", "abcdef01")
+    assert (ambiguous.returncode, len(nodes(empty_service))) == (2, 4)
+    assert all(sha256 in ambiguous.stderr for sha256 in alike[:2])
+    assert empty_service.mem("forget", "-p", "p", "--node", "p/abcdef02").returncode == 0
+    assert alike[2] not in [node["sha256"] for node in nodes(empty_service)]
+
+
 def test_a_source_that_is_forgotten_while_it_is_stored_is_there_whole_or_not_at_all(
     empty_service: Service,
 ) -> None:

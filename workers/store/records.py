@@ -49,6 +49,12 @@ class PostgresRecords:
             "children": [row["child"] for row in children],
         }
 
+    def list_nodes(self, project: ProjectName, prefix: str, limit: int) -> Rows:
+        """The nodes whose sha256 begins so, by their names."""
+        arguments = {"project": project, "prefix": prefix, "limit": limit}
+        (rows,) = self._read(("find_nodes_by_prefix", arguments))
+        return rows
+
     def list_sources(self, project: ProjectName, after: str, limit: int) -> Rows:
         """One page of a project's sources by name, each with the number of its nodes."""
         arguments = {"project": project, "after": after, "limit": limit}

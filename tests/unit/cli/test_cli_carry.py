@@ -231,6 +231,57 @@ def test_what_is_named_is_forgotten(
     assert ran.exit_code == 0
 
 
+def name_of_node(sha256: str) -> dict[str, str]:
+    return {"sha256": sha256, "level": "L1", "kind": "note", "source": "notes/a"}
+
+
+@pytest.mark.parametrize("said", [SHA[:8], f"poimen/{SHA[:12]}", SHA[:63].upper()])
+def test_a_node_is_forgotten_by_the_beginning_of_its_sha256(
+    known: CannedService, mem: Mem, said: str
+) -> None:
+    prefix = said.lower().removeprefix("poimen/")
+    known.answers["GET /memory/nodes/poimen"] = (
+        200,
+        {"nodes": [name_of_node(SHA)], "has_more": False},
+    )
+    known.answers[f"DELETE /memory/nodes/poimen/{SHA}"] = 200, {"nodes": 2}
+
+    ran = mem("forget", "-p", "poimen", "--node", said)
+
+    assert ran.exit_code == 0
+    assert known.said_to("GET /memory/nodes/poimen") == [{"prefix": prefix}]
+    assert len(known.said_to(f"DELETE /memory/nodes/poimen/{SHA}")) == 1
+
+
+@pytest.mark.parametrize("has_more", [True, False])
+def test_a_beginning_that_several_nodes_have_forgets_none_and_lists_them(
+    known: CannedService, mem: Mem, has_more: bool
+) -> None:
+    both = [name_of_node(SHA), name_of_node(SHA[:60] + "ffff")]
+    known.answers["GET /memory/nodes/poimen"] = 200, {"nodes": both, "has_more": has_more}
+
+    ran = mem("forget", "-p", "poimen", "--node", SHA[:8])
+
+    assert ran.exit_code == 2
+    assert all(f"{node['sha256']}  L1 note  notes/a" in ran.stderr for node in both)
+    assert ("and more" in ran.stderr) == has_more
+    assert not any(asked.startswith("DELETE") for asked, *_ in known.asked)
+
+    ran = mem("forget", "-p", "poimen", "--node", SHA[:8], "--format", "json")
+    assert json.loads(ran.stdout)["error"]["nodes"] == both
+
+
+def test_a_beginning_that_no_node_has_is_told_with_where_to_look(
+    known: CannedService, mem: Mem
+) -> None:
+    known.answers["GET /memory/nodes/poimen"] = 200, {"nodes": [], "has_more": False}
+
+    ran = mem("forget", "-p", "poimen", "--node", SHA[:8])
+
+    assert ran.exit_code == 1
+    assert "mem sources -p poimen" in ran.stderr
+
+
 def test_a_whole_project_is_not_forgotten_without_being_asked(
     known: CannedService, mem: Mem
 ) -> None:
@@ -274,7 +325,14 @@ def test_what_is_not_there_is_told_with_where_to_look(
 
 
 @pytest.mark.parametrize(
-    "words", [["--node", "0f0f"], ["--node", SHA, "--source", "x"], ["--source"]]
+    "words",
+    [
+        ["--node", "0f0f0f0"],
+        ["--node", "0f0f0f0g"],
+        ["--node", f"{SHA}0"],
+        ["--node", SHA, "--source", "x"],
+        ["--source"],
+    ],
 )
 def test_a_wrong_forget_is_a_usage_error(known: CannedService, mem: Mem, words: list[str]) -> None:
     assert mem("forget", "-p", "poimen", *words).exit_code == 2

@@ -5,6 +5,13 @@ SELECT project, sha256, level, kind, source, text, position, title, breadcrumb, 
   FROM memory_node
  WHERE project = %(project)s AND sha256 = %(sha256)s
 
+-- name: find_nodes_by_prefix
+-- A range of the primary key, which is sorted by bytes: behind all hex digits comes g.
+SELECT sha256, level, kind, source FROM memory_node
+ WHERE project = %(project)s AND sha256 >= %(prefix)s AND sha256 < %(prefix)s || 'g'
+ ORDER BY sha256
+ LIMIT %(limit)s
+
 -- name: parents_of
 SELECT parent FROM memory_edge
  WHERE project = %(project)s AND child = %(sha256)s ORDER BY precedence, parent
