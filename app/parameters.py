@@ -6,8 +6,8 @@ The OpenAPI document is generated from these same classes.
 import difflib
 import re
 from base64 import b64decode
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -24,9 +24,12 @@ from werkzeug.datastructures import MultiDict
 from workers.errors import InvalidParameters
 from workers.model import PROJECT_NAME, Level, Query
 from workers.nesting import DEEPEST_READ, is_nested_beyond
-from workers.wording import ABSOLUTE_FOLDER, SHA256_PREFIX, wrong
+from workers.wording import ABSOLUTE_FOLDER, SHA256_PREFIX, place_of, wrong
 
 Model = TypeVar("Model", bound=BaseModel)
+
+MOST_FAULTS = 50
+"""Of one request that are named: a list may hold a fault in each member."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 
@@ -174,10 +177,10 @@ class JobParameters(Question):
 
     longest_s: ClassVar[int] = 600
 
-    projects: Annotated[list[str], Field(min_length=1)] | None = Field(
-        None, description="ask these projects; not together with `project`"
-    )
-    level: Annotated[list[str], AfterValidator(_levels)] = Field(
+    projects: (
+        Annotated[list[Annotated[str, StringConstraints(min_length=1)]], Field(min_length=1)] | None
+    ) = Field(None, description="ask these projects; not together with `project`")
+    level: Annotated[list[Literal["L0", "L1", "L2"]], AfterValidator(_levels)] = Field(
         default=["L1", "L2"],
         description="levels to search: L0, L1, L2",
         validate_default=True,
@@ -320,20 +323,24 @@ class FileBody(BaseModel):
     text: str | None = None
     base64: str | None = None
 
-    def content(self) -> bytes:
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.text is None) == (self.base64 is None):
+            raise ValueError("needs either text or base64")
+        return self
+
+    def content(self, place: int) -> bytes:
         """
         Raises:
-            InvalidParameters: it is not base64, or there is none, or two.
+            InvalidParameters: it is not base64.
         """
-        if (self.text is None) == (self.base64 is None):
-            raise InvalidParameters.of("files", f"{self.name!r} needs either text or base64")
         if self.text is not None:
             # Half of a pair is what a parser replaces and notes, not what ends a submission.
             return self.text.encode("utf-8", "surrogatepass")
         try:
             return b64decode(self.base64 or "", validate=True)
         except ValueError as error:
-            raise InvalidParameters.of("files", f"{self.name!r} is not base64") from error
+            raise InvalidParameters.of(f"files[{place}].base64", "is not base64") from error
 
 
 class IngestParameters(BaseModel):
@@ -408,7 +415,10 @@ def check_submission(nodes: list[Any], most: int) -> None:
             "nodes", f"are {len(nodes)}, at most {most} are taken at once: send them in parts"
         )
     if is_nested_beyond(nodes, DEEPEST_READ + 1):
-        raise InvalidParameters.of("nodes", f"are nested more than {DEEPEST_READ} levels deep")
+        place = next(n for n, node in enumerate(nodes) if is_nested_beyond(node, DEEPEST_READ))
+        raise InvalidParameters.of(
+            f"nodes[{place}]", f"is nested more than {DEEPEST_READ} levels deep"
+        )
 
 
 def read_parameters(model: type[Model], arguments: "MultiDict[str, str]") -> Model:
@@ -435,13 +445,34 @@ def validate(model: type[Model], data: object) -> Model:
         return model.model_validate(data)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-        raise InvalidParameters([_error(model, detail) for detail in details]) from error
+        told = [_error(model, detail) for detail in details[:MOST_FAULTS]]
+        if more := len(details) - len(told):
+            told.append({"parameter": "body", "reason": f"has {more} more faults"})
+        raise InvalidParameters(told) from error
 
 
 def _error(model: type[BaseModel], detail: Any) -> dict[str, str]:
-    parameter = ".".join(str(part) for part in detail["loc"][:1]) or "body"
+    parameter = place_of(detail["loc"]) or "body"
     if detail["type"] == "extra_forbidden":
-        known = difflib.get_close_matches(parameter, model.model_fields, n=1, cutoff=0.0)
+        *above, name = detail["loc"]
+        names = _model_at(model, above).model_fields
+        known = difflib.get_close_matches(str(name), names, n=1, cutoff=0.0)
         meant = f"did you mean {known[0]}?" if known else "none is taken here"
         return {"parameter": parameter, "reason": f"is unknown; {meant}"}
     return {"parameter": parameter, "reason": wrong(detail)}
+
+
+def _model_at(model: type[BaseModel], loc: Sequence[int | str]) -> type[BaseModel]:
+    """The model of the object that stands there: of `files[0]`, that of a file."""
+    for step in loc:
+        if isinstance(step, str):
+            inner = _models_in(model.model_fields[step].annotation)
+            model = next(inner, model)
+    return model
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)

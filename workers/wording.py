@@ -1,6 +1,6 @@
 """What is wrong with a value, in words for whoever sent it. Never quotes the value."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workers.model import PROJECT_NAME
@@ -54,6 +54,12 @@ _WITH_FACTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "enum": lambda facts: f"is not {facts['expected']}",
     "value_error": lambda facts: str(facts["error"]),
 }
+
+
+def place_of(loc: Sequence[int | str]) -> str:
+    """Where in a value something is wrong, as programs write it: files[0].name."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)
+    return "".join(steps).removeprefix(".")
 
 
 def wrong(detail: Mapping[str, Any]) -> str:

@@ -84,7 +84,8 @@ def _sent(who: Principal) -> Accepted:
     if parameters.nodes is not None:
         check_submission(parameters.nodes, front_door().max_nodes)
         return ingest_service().submit_nodes(parameters.nodes, parameters.project, who, key)
-    files = [(file.name, file.content()) for file in parameters.files or ()]
+    bodies = enumerate(parameters.files or ())
+    files = [(file.name, file.content(place)) for place, file in bodies]
     return ingest_service().submit_files(files, parameters.format, parameters.project, who, key)
 
 

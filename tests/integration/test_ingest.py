@@ -459,8 +459,8 @@ def test_a_message_delivered_twice_is_worked_on_once(empty_service: Service) -> 
 @pytest.mark.parametrize(
     ("nodes", "said"),
     [
-        ("[" * 970 + "]" * 970, "are nested more than 110 levels deep"),
-        ('{"text": ' * 300 + "1" + "}" * 300, "are nested more than 110 levels deep"),
+        ("[" * 970 + "]" * 970, "is nested more than 110 levels deep"),
+        ('{"text": ' * 300 + "1" + "}" * 300, "is nested more than 110 levels deep"),
         (",".join("0" * 100_001), "are 100001, at most 100000 are taken at once"),
     ],
 )

@@ -15,7 +15,10 @@ from pydantic import ValidationError
 from workers.contracts import NodeBody
 from workers.model import EmbeddingModel, Level, Node, ProjectName, Sha256
 from workers.nesting import DEEPEST_NODE, is_nested_beyond
-from workers.wording import wrong
+from workers.wording import place_of, wrong
+
+FAULTS_TOLD = 10
+"""Of one node: a list may hold a fault in each member."""
 
 FindNodes = Callable[[ProjectName, Iterable[Sha256]], Mapping[Sha256, Level]]
 """Which of these sha256s a project already holds, with their levels."""
@@ -215,9 +218,11 @@ def _embedding(body: NodeBody, model: EmbeddingModel) -> tuple[float, ...] | Non
 def reason_of(error: ValidationError) -> str:
     """What is wrong with a node, in words that quote nothing of it."""
     said = []
-    for detail in error.errors(include_url=False, include_input=False):
-        where = ".".join(str(part) for part in detail["loc"])
+    for detail in error.errors(include_url=False, include_input=False)[:FAULTS_TOLD]:
+        where = place_of(detail["loc"])
         said.append(f"{where}: {wrong(detail)}" if where else wrong(detail))
+    if error.error_count() > FAULTS_TOLD:
+        said.append(f"and {error.error_count() - FAULTS_TOLD} more")
     return "; ".join(said)
 
 

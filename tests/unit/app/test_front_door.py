@@ -211,12 +211,22 @@ def test_a_project_is_created_and_listed(door: Door) -> None:
     assert [project["project"] for project in listed] == ["agent-rust", "new", "poimen"]
 
 
-@pytest.mark.parametrize("roots", [["relative"], [""], ["/nul\0"], "/src", [1], ["/x"] * 101])
-def test_a_project_s_roots_are_absolute_folders(door: Door, roots: object) -> None:
+@pytest.mark.parametrize(
+    ("roots", "parameter"),
+    [
+        (["/src", "relative"], "roots[1]"),
+        ([""], "roots[0]"),
+        (["/nul\0"], "roots[0]"),
+        ("/src", "roots"),
+        ([1], "roots[0]"),
+        (["/x"] * 101, "roots"),
+    ],
+)
+def test_a_project_s_roots_are_absolute_folders(door: Door, roots: object, parameter: str) -> None:
     response = door.post("/memory/projects", {"project": "new", "roots": roots})
 
     assert response.status_code == 400
-    assert response.get_json()["errors"][0]["parameter"] == "roots"
+    assert response.get_json()["errors"][0]["parameter"] == parameter
 
 
 @pytest.mark.parametrize(

@@ -103,18 +103,28 @@ def test_a_switch_is_nothing_but_true_or_false(name: str, given_: object) -> Non
     assert list(wrong(JobParameters, {name: given_})) == [name]
 
 
-@pytest.mark.parametrize("given_", ["L1", [], ["L3"], ["l1"], [1], None, {}, ["L1", "L1 "]])
-def test_levels_are_a_list_of_known_ones(given_: object) -> None:
+@pytest.mark.parametrize("given_", ["L1", [], None, {}])
+def test_levels_are_a_list(given_: object) -> None:
     assert list(wrong(JobParameters, {"level": given_})) == ["level"]
+
+
+@pytest.mark.parametrize("given_", ["L3", "l1", 1, None, "L1 ", []])
+def test_a_level_that_there_is_none_of_is_named_by_its_place(given_: object) -> None:
+    assert list(wrong(JobParameters, {"level": ["L1", given_]})) == ["level[1]"]
 
 
 def test_levels_are_a_set() -> None:
     assert read(level=["L2", "L0", "L2"]).to_query().levels == (Level.L0, Level.L2)
 
 
-@pytest.mark.parametrize("given_", ["poimen", "a,b", [], [""], [5], {"a": 1}])
-def test_projects_are_a_list_of_names(given_: object) -> None:
+@pytest.mark.parametrize("given_", ["poimen", "a,b", [], {"a": 1}])
+def test_projects_are_a_list(given_: object) -> None:
     assert list(wrong(JobParameters, {"projects": given_})) == ["projects"]
+
+
+@pytest.mark.parametrize("given_", ["", 5, None])
+def test_a_project_that_is_no_name_is_named_by_its_place(given_: object) -> None:
+    assert list(wrong(JobParameters, {"projects": ["a", given_]})) == ["projects[1]"]
 
 
 def test_one_project_and_a_list_of_them_contradict_each_other() -> None:

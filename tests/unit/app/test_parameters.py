@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.datastructures import MultiDict
 
-from app.parameters import IngestParameters, QueryParameters, read_parameters, validate
+from app.parameters import (
+    IngestParameters,
+    QueryParameters,
+    check_submission,
+    read_parameters,
+    validate,
+)
 from workers.errors import InvalidParameters
 from workers.model import Level
 
@@ -213,6 +219,56 @@ def test_a_submission_s_own_members_are_checked(members: dict[str, Any], paramet
         ingest(**members)
 
     assert [error["parameter"] for error in caught.value.errors] == [parameter]
+
+
+GOOD = {"name": "a.md", "text": "a"}
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ({"text": "a"}, {"files[1].name": "is required"}),
+        ({"name": "", "text": "a"}, {"files[1].name": "is empty"}),
+        ({"name": "a\0", "text": "a"}, {"files[1].name": "holds U+0000"}),
+        ({"name": 7, "text": 7}, {"files[1].name": "is not text", "files[1].text": "is not text"}),
+        (GOOD | {"nmae": "a"}, {"files[1].nmae": "is unknown; did you mean name?"}),
+        ({"name": "a.md"}, {"files[1]": "needs either text or base64"}),
+        (GOOD | {"base64": ""}, {"files[1]": "needs either text or base64"}),
+        ({"name": "a.md", "base64": "?"}, {"files[1].base64": "is not base64"}),
+        (None, {"files[1]": "is not a JSON object"}),
+    ],
+)
+def test_a_file_that_cannot_be_taken_is_named_by_its_place(
+    file: object, told: dict[str, str]
+) -> None:
+    def read() -> list[bytes]:
+        files = validate(IngestParameters, {"format": "text", "files": [GOOD, file]}).files
+        return [one.content(place) for place, one in enumerate(files or ())]
+
+    with pytest.raises(InvalidParameters) as caught:
+        read()
+
+    assert {error["parameter"]: error["reason"] for error in caught.value.errors} == told
+
+
+def test_of_very_many_faults_some_are_named_and_the_others_counted() -> None:
+    with pytest.raises(InvalidParameters) as caught:
+        validate(IngestParameters, {"format": "text", "files": [7] * 1000})
+
+    *first, last = caught.value.errors
+    assert [error["parameter"] for error in first] == [f"files[{n}]" for n in range(50)]
+    assert last == {"parameter": "body", "reason": "has 950 more faults"}
+
+
+def test_of_nodes_that_are_nested_too_deeply_the_first_is_named() -> None:
+    deep: list[Any] = []
+    for _ in range(200):
+        deep = [deep]
+
+    with pytest.raises(InvalidParameters) as caught:
+        check_submission([{}, {}, deep, deep], 10)
+
+    assert [error["parameter"] for error in caught.value.errors] == ["nodes[2]"]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_a_submission_is_refused_whole_only_for_what_cannot_be_read_again() -> N
     deepest = json.loads("[" * DEEPEST_READ + "]" * DEEPEST_READ)
     check_submission([deepest, 1], most=2)
 
-    with pytest.raises(InvalidParameters, match="nodes: are nested more than 110 levels deep"):
+    with pytest.raises(InvalidParameters, match=r"nodes\[0\]: is nested more than 110 levels"):
         check_submission([[deepest]], most=2)
     with pytest.raises(InvalidParameters, match="nodes: are 3, at most 2 are taken at once"):
         check_submission([1, 2, 3], most=2)
