@@ -22,6 +22,8 @@ _BINARY = (b"%PDF-", b"\x1f\x8b", b"PK\x03\x04", b"\x7fELF", b"\x28\xb5\x2f\xfd"
 _SIGN_IN_WORD = re.compile(r"[^\W\d_][^\w\x00-\x7f\xad·´’–—…][^\W\d_]|[^\W\d_][¹²³][^\W\d_]")
 _NEWLINE = re.compile(r"\r\n?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# Half of a surrogate pair as UTF-8 would write it; no character has these bytes.
+_HALF = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 # Not what terminals write: backspace, form feed, escape and the vertical tab are left out.
 _CONTROL = re.compile("[\x01-\x07\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f]")
 
@@ -46,10 +48,13 @@ def decode(data: bytes) -> Decoded:
     """
     if data.startswith(_BINARY):
         raise Unreadable("not text: its first bytes are those of a binary format")
+    data, halves = without_halves(data)
     encoding, mark = _encoding(data)
     text = data[mark:].decode(encoding, errors="replace")
     _check_is_text(text, is_sure=encoding == "utf-8")
     notes = [] if encoding == "utf-8" else [f"read as {encoding}"]
+    if halves:
+        notes.append(_told_halves(halves))
     if "\ufffd" in text and (replaced := text.count("\ufffd") - _own_replacements(data, encoding)):
         notes.append(f"{_times(replaced, 'place')} with bytes that are not {encoding}: U+FFFD")
     if "\r" in text:
@@ -75,8 +80,28 @@ def storable(text: str) -> tuple[str, tuple[str, ...]]:
         notes.append(f"{_times(count, 'U+0000', 'U+0000')} left out")
     text, count = _SURROGATE.subn("\ufffd", text)
     if count:
-        notes.append(f"{_times(count, 'half', 'halves')} of surrogate pairs: U+FFFD")
+        notes.append(_told_halves(count))
     return text, tuple(notes)
+
+
+def without_halves(data: bytes) -> tuple[bytes, int]:
+    """UTF-8 whose halves of surrogate pairs are U+FFFD, and how many these were.
+
+    Text that is sent as JSON may hold such halves, and some programs write them to files. What is
+    no UTF-8 apart from them is left as it is: the same bytes are letters in other encodings.
+    """
+    mended, halves = _HALF.subn("\ufffd".encode(), data)
+    if halves:
+        try:
+            mended.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if error.reason != "unexpected end of data":
+                return data, 0
+    return mended, halves
+
+
+def _told_halves(count: int) -> str:
+    return f"{_times(count, 'half', 'halves')} of surrogate pairs: U+FFFD"
 
 
 def _times(count: int, one: str, many: str | None = None) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from workers.ingest.decoding import without_halves
 from workers.ingest.parsed import Parsed, Session, Skipped, Unreadable
 from workers.nesting import is_nested_beyond
 
@@ -29,6 +30,7 @@ MOST_LISTED = 1_000
 MOST_KINDS = 200
 """Kinds of ignored lines that are told apart; a hostile file names one per line."""
 _NAMED_LINES = 5
+HALVES = "halves of surrogate pairs read as U+FFFD"
 
 # Nothing that an agent said lies outside of these: such a time was never set, or has another unit.
 _FIRST, _LAST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
@@ -219,6 +221,7 @@ class JsonLines:
         if len(line) > 2 * MOST_VALUES and most_values(line) > MOST_VALUES:
             self._refuse(number, f"holds more than {MOST_VALUES:,} values", is_closed)
             return None
+        line, halves = without_halves(line)
         try:
             text, has_foreign_bytes = line.decode(), False
         except UnicodeDecodeError:
@@ -230,6 +233,8 @@ class JsonLines:
             self._refuse(number, "is not JSON", is_closed)
             return None
         self._foreign += 1
+        if halves:
+            self.note(HALVES, number, halves)
         if has_foreign_bytes:
             self.note("lines with bytes that are not UTF-8, read as U+FFFD", number)
         record: Record = self.checked(number, text, value)
@@ -250,7 +255,7 @@ class JsonLines:
                 value = value.replace("\0", "")
             value, halves = _HALF.subn("\ufffd", value)
             if halves:
-                self.note("halves of surrogate pairs read as U+FFFD", number, halves)
+                self.note(HALVES, number, halves)
             return value
         if isinstance(value, list):
             return [self._storable(item, number) for item in value]

@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 from json import JSONDecodeError
 
+from workers.ingest.decoding import without_halves
 from workers.ingest.lines import (
     DECODER,
+    HALVES,
     LONGEST_LINE,
     MOST_VALUES,
     JsonLines,
@@ -58,7 +60,10 @@ class _Walk:
     def __init__(self, lines: JsonLines) -> None:
         self.line = 1
         self._lines = lines
-        self._text = lines.data.decode(errors="replace")
+        data, halves = without_halves(lines.data)
+        if halves:
+            lines.note(HALVES, self.line, halves)
+        self._text = data.decode(errors="replace")
         self._at = 0
         self._counted = 0  # up to here, line ends are in `line`
 

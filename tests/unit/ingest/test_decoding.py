@@ -136,3 +136,19 @@ def test_a_clip_never_splits_what_a_reader_takes_for_one(most: int) -> None:
     cut = clip(text, most)
 
     assert cut == "x" * (most - 1)
+
+
+@given(st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cc"]), min_size=1))
+def test_a_text_with_halves_of_surrogate_pairs_is_read_as_utf8_but_for_these(text: str) -> None:
+    text = text.lstrip("\ufeff")
+    decoded = decode(text.encode("utf-8", "surrogatepass"))
+
+    wanted, notes = storable(text)
+    assert (decoded.text, decoded.encoding, decoded.notes) == (wanted, "utf-8", notes)
+
+
+def test_bytes_of_such_a_half_are_letters_where_the_text_is_no_utf8() -> None:
+    text = "¡Aquí\xa0€! Señor, mañana llegará el niño."
+    assert b"\xed\xa0\x80" in text.encode("cp1252")
+
+    assert decode(text.encode("cp1252")).text == text

@@ -212,6 +212,18 @@ def test_what_cannot_be_stored_is_replaced_and_told(agent: Agent) -> None:
 
 
 @each_agent
+def test_halves_that_are_no_escapes_are_replaced_and_told_too(agent: Agent) -> None:
+    data = file_of(agent.talk([("user", "a HALF c"), ("assistant", "fine \u6728")]))
+    data = data.replace(b"HALF", "\ud83d".encode("utf-8", "surrogatepass"))
+
+    parsed = read(agent, data)
+
+    assert [text for _, text in spoken(parsed)] == ["a \ufffd c", "fine \u6728"]
+    (note,) = parsed.notes
+    assert note.startswith("halves of surrogate pairs read as U+FFFD: 1")
+
+
+@each_agent
 def test_bytes_that_are_not_utf_8_cost_no_word(agent: Agent) -> None:
     data = file_of(agent.talk([("user", "a raven-word here"), ("assistant", "fine")]))
     data = data.replace(b"a raven", b"\x97 raven")
