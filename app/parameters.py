@@ -23,6 +23,7 @@ from werkzeug.datastructures import MultiDict
 
 from workers.errors import InvalidParameters
 from workers.model import PROJECT_NAME, Level, Query
+from workers.naming import document_name
 from workers.nesting import DEEPEST_READ, is_nested_beyond
 from workers.wording import ABSOLUTE_FOLDER, SHA256_PREFIX, place_of, wrong
 
@@ -58,6 +59,12 @@ def _list(value: object) -> object:
 def _no_nul(value: str) -> str:
     if "\x00" in value:
         raise ValueError("holds U+0000")
+    return value
+
+
+def _names_a_file(value: str) -> str:
+    if document_name(value) is None:
+        raise ValueError("names no file: give its path, such as notes/backup.md")
     return value
 
 
@@ -317,9 +324,12 @@ class FileBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    name: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_no_nul)] = Field(
-        description="its path, by which a later version of it is known"
-    )
+    name: Annotated[
+        str,
+        Field(min_length=1, max_length=1000),
+        AfterValidator(_no_nul),
+        AfterValidator(_names_a_file),
+    ] = Field(description="its path, by which a later version of it is known")
     text: str | None = None
     base64: str | None = None
 
@@ -402,6 +412,22 @@ def check_idempotency_key(key: str | None) -> None:
     """
     if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
         raise InvalidParameters.of("Idempotency-Key", "is not 1 to 255 visible ASCII characters")
+
+
+def check_file_names(names: Sequence[str]) -> None:
+    """Refuse uploaded files as a whole if one has no name that it could be known by.
+
+    Raises:
+        InvalidParameters: naming each of these.
+    """
+    faults = []
+    for place, name in enumerate(names):
+        try:
+            _names_a_file(_no_nul(name))
+        except ValueError as error:
+            faults.append({"parameter": f"files[{place}].name", "reason": str(error)})
+    if faults:
+        raise InvalidParameters(faults[:MOST_FAULTS])
 
 
 def check_submission(nodes: list[Any], most: int) -> None:

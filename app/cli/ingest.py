@@ -42,6 +42,15 @@ SESSIONS = ("claude_code", "codex", "pi")
 FORMS = ("auto", "nodes", *SESSIONS, "markdown", "text")
 
 
+def _read_name(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    from workers.naming import document_name
+
+    if document_name(value) is None:
+        said = f"{value!r} names no file; give a path such as notes/backup.md."
+        raise click.BadParameter(said, context, parameter)
+    return value
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -76,7 +85,13 @@ Exit codes: 0 all stored; 1 a file failed; 3 some lines were skipped, each is na
 @click.option("--yes", is_flag=True, help="With --discover: do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only tell what the files hold; needs no service.")
 @click.option("--no-wait", is_flag=True, help="Print the jobs' ids and do not wait for their end.")
-@click.option("--name", default="stdin", show_default=True, help="What standard input is called.")
+@click.option(
+    "--name",
+    default="stdin",
+    show_default=True,
+    callback=_read_name,
+    help="What standard input is called.",
+)
 @format_option
 @click.pass_context
 def ingest(

@@ -10,6 +10,7 @@ from app.parameters import (
     IngestParameters,
     NoParameters,
     UploadParameters,
+    check_file_names,
     check_submission,
     read_parameters,
     validate,
@@ -97,7 +98,6 @@ def _uploaded(who: Principal) -> Accepted:
     ]
     if not files:
         raise InvalidParameters.of("files", "are missing: send each as a part with a file name")
-    if any("\0" in name for name, _ in files):
-        raise InvalidParameters.of("files", "have a name that holds U+0000")
+    check_file_names([name for name, _ in files])
     key = request.headers.get("Idempotency-Key")
     return ingest_service().submit_files(files, parameters.format, parameters.project, who, key)

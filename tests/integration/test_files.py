@@ -215,6 +215,59 @@ def test_half_of_a_surrogate_pair_is_replaced_wherever_it_stands(empty_service: 
     assert "\ufffd" in hit["text"]
 
 
+@pytest.mark.parametrize("form", ["auto", "markdown", "text"])
+def test_half_of_a_surrogate_pair_in_a_json_text_costs_that_alone(
+    empty_service: Service, form: str
+) -> None:
+    files = [
+        {"name": "half.md", "text": "# Caf\u00e9 \U0001f600\n\nThe \ud800 half, na\u00efve.\n"},
+        {"name": "fine.md", "text": "# Fine\n\nNothing odd.\n"},
+    ]
+    sent = {"format": form, "project": "p", "files": files}
+
+    job = empty_service.ended(empty_service.post(INGEST, sent).json()["id"])
+
+    assert job["status"] == "completed"
+    half, fine = job["files"]
+    assert half["notes"] == ["1 half of surrogate pairs: U+FFFD"]
+    assert fine["notes"] == []
+    (whole,) = (
+        n["text"] for n in nodes(empty_service) if n["level"] == "L0" and "half" in n["text"]
+    )
+    assert whole == "# Caf\u00e9 \U0001f600\n\nThe \ufffd half, na\u00efve.\n"
+
+
+NAMELESS = [".", "..", "/", "./", "../..", "//./", "\\", ".\\..", ""]
+
+
+@pytest.mark.parametrize("name", NAMELESS)
+def test_a_name_that_names_no_file_is_a_400_that_tells_which(
+    empty_service: Service, name: str
+) -> None:
+    files = [{"name": "a.md", "text": "x"}, {"name": name, "text": "x"}]
+
+    refused = empty_service.post(INGEST, {"format": "auto", "project": "p", "files": files})
+
+    assert (refused.status_code, refused.json()["error"]) == (400, "invalid_parameters")
+    assert [error["parameter"] for error in refused.json()["errors"]] == ["files[1].name"]
+
+
+@pytest.mark.parametrize("name", [".", "..", "%2e", "a/.."])
+def test_an_uploaded_file_without_a_name_of_its_own_is_a_400_too(
+    empty_service: Service, name: str
+) -> None:
+    parts = [("files", ("a.md", b"x")), ("files", (name, b"x"))]
+    caller = Caller(empty_service, empty_service.key)
+
+    answer = caller.send("POST", INGEST, files=parts, data={"project": "p"})
+
+    if name in (".", ".."):
+        assert answer.status_code == 400
+        assert [error["parameter"] for error in answer.json()["errors"]] == ["files[1].name"]
+    else:
+        assert answer.status_code == 202
+
+
 # Sessions that live
 
 
@@ -538,9 +591,7 @@ def test_the_same_content_under_two_names_is_two_sources(empty_service: Service)
     assert set(sources(empty_service)) == {"References.md", "references.md"}
 
 
-@pytest.mark.parametrize(
-    "name", ["../../etc/passwd.md", "C:\\x\\..\\y.md", "/", "a" * 990 + "木/木.md"]
-)
+@pytest.mark.parametrize("name", ["../../etc/passwd.md", "C:\\x\\..\\y.md", "a" * 990 + "木/木.md"])
 def test_a_documents_name_leads_nowhere(empty_service: Service, name: str) -> None:
     report = take_one(empty_service, PAGE, name)
 

@@ -10,13 +10,13 @@ from workers.ingest.chunks import Chunk, Count, chunk_document, chunk_text
 from workers.ingest.nodes import node_sha256
 from workers.ingest.parsed import Document, Parsed, Session, Span, Speaker, Turn
 from workers.model import Kind, Level, Node, ProjectName, Sha256
+from workers.naming import document_name
 
 ToolOutput = Literal["none", "short", "all"]
 Mask = Callable[[str], tuple[str, Mapping[str, int]]]
 """A text without its secrets, and their number by kind."""
 
 SHORT = 2_000  # characters kept of what a tool was asked or returned
-LONGEST_SOURCE = 1_000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,9 +318,8 @@ def session_source(form: str, session: Session) -> str:
 
 
 def document_source(name: str) -> str:
-    """A document's name: its path, with plain slashes and nothing that leads upwards."""
-    parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
-    return "/".join(parts)[-LONGEST_SOURCE:] or "document"
+    """A document's name: that of its file."""
+    return document_name(name) or "document"  # before such names were refused, some were accepted
 
 
 def sources_of(

@@ -439,3 +439,15 @@ def test_a_terminal_gets_a_table_of_what_is_new_that_fits(
     assert ["docs/c.md", "failed", "0", "0", "0"] in [row.split() for row in table]
     assert ["3", "files", "4", "2", "2"] in [row.split() for row in table]
     assert not [row for row in table if row.startswith("docs/b.md")]
+
+
+@pytest.mark.parametrize("name", [".", "..", "/", ""])
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_standard_input_is_called_by_what_names_a_file(
+    accepting: CannedService, mem: Mem, name: str, more: list[str]
+) -> None:
+    ran = mem("ingest", "-", "--name", name, "-p", "poimen", *more, input="x")
+
+    assert ran.exit_code == 2
+    assert "names no file" in ran.stderr
+    assert not accepting.asked
