@@ -150,7 +150,9 @@ Examples:
 \b
 Into a project of the same name the round trip is exact. What is there already stays; vectors of
 another model are made anew. A root folder that another project has is left to it.
-Exit codes: 0 all stored; 1 failed, or FILE is no complete export; 3 some lines were skipped.""",
+It is sent in parts of 32 MB; a part may have the POIMEN_INGEST_MAX_MB of the service at most.
+Exit codes: 0 all stored; 1 failed, or FILE is no complete export; 3 some lines were skipped, or
+some parts failed.""",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("-p", "--project", help="Where to store it; it is made if it is missing.")
@@ -324,8 +326,13 @@ class _Part:
     def halves(self) -> tuple[()]:
         return ()
 
-    def too_large(self) -> None:
-        return None
+    def too_large(self) -> list[Report]:
+        megabytes = len(self.data) / 1e6
+        reason = (
+            f"a part of it has {megabytes:.0f} MB, more than the service takes at once;"
+            " raise POIMEN_INGEST_MAX_MB where it runs, and import it again"
+        )
+        return [report_of(self.file, reason=reason)]
 
 
 def _joined(file: str, parts: list[Report], layout: _Layout) -> Report:
@@ -333,11 +340,13 @@ def _joined(file: str, parts: list[Report], layout: _Layout) -> Report:
     report = parts[0] | {"name": file, "path": file}
     for name in COUNTS:
         report[name] = sum(part[name] for part in parts)
-    twice = report["received"] - sum(line.is_node for line in layout.lines)
+    twice = max(0, report["received"] - sum(line.is_node for line in layout.lines))
     report["received"] -= twice
     report["unchanged"] -= twice
     report["skipped"] = [skipped for part in parts for skipped in part["skipped"]]
     report["skipped_count"] = sum(part["skipped_count"] for part in parts)
-    worst = ("completed", "partial", "cancelled", "failed")
-    report["status"] = max((part["status"] for part in parts), key=worst.index)
+    statuses = {part["status"] for part in parts}
+    report["status"] = statuses.pop() if len(statuses) == 1 else "partial"
+    for name in ("reason", "error"):
+        report[name] = next((part[name] for part in parts if part[name]), None)
     return report

@@ -69,7 +69,8 @@ Storing it again replaces what has changed; what has not costs next to nothing.
 Submissions that wait, run or failed: mem jobs list --ingest.
 In a pipe: tab-separated file, status, format, and how many nodes were received, stored, updated,
 unchanged and removed, lines skipped, secrets redacted.
-Exit codes: 0 all stored; 1 a file failed; 3 some lines were skipped, each is named on stderr."""
+Exit codes: 0 all stored; 1 every file failed, or the service did; 2 usage; 3 some files failed or
+some lines were skipped, each is named on stderr."""
 )
 @click.argument("paths", metavar="PATH...", nargs=-1)
 @click.option(

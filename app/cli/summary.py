@@ -20,9 +20,9 @@ Item = Mapping[str, Any]
 
 
 def exit_code(reports: Sequence[Report]) -> int:
-    """Failed beats partial beats stored."""
-    codes = (_code(report) for report in reports)
-    return max(codes, default=0, key=(0, EXIT_PARTIAL, EXIT_FAILED).index)
+    """Stored, or failed, if that holds for every file; else partial."""
+    codes = {_code(report) for report in reports} or {0}
+    return codes.pop() if len(codes) == 1 else EXIT_PARTIAL
 
 
 def _code(report: Report) -> int:

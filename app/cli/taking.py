@@ -124,7 +124,10 @@ class Files:
 
     def too_large(self) -> list[Report] | None:
         megabytes = len(self.contents[0]) / 1e6
-        reason = f"has {megabytes:.0f} MB, more than the service takes at once"
+        reason = (
+            f"has {megabytes:.0f} MB, more than the service takes at once;"
+            " raise POIMEN_INGEST_MAX_MB where it runs"
+        )
         return [report_of(self.sources[0].shown, name=self.names[0], reason=reason)]
 
 

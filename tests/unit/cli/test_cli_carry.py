@@ -184,6 +184,25 @@ def test_lines_that_a_part_skips_are_told_by_their_number_in_the_file(
     assert "p.jsonl lines 1, 2, 3: text: is blank" in ran.stderr
 
 
+def test_a_part_that_is_too_large_for_the_service_is_told_with_what_to_do(
+    taking_in: CannedService, mem: Mem, away: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carry, "PART_BYTES", 1)
+    accept = taking_in.answers[IMPORT]
+
+    def picky(said: bytes) -> Any:
+        assert callable(accept)
+        return (413, problem(413, "body_too_large")) if b'"b"' in said else accept(said)
+
+    taking_in.answers[IMPORT] = picky
+    (away / "p.jsonl").write_bytes(lines(node("a"), node("b")))
+
+    ran = mem("import", "p.jsonl", "-p", "poimen")
+
+    assert ran.exit_code == 3
+    assert "POIMEN_INGEST_MAX_MB" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

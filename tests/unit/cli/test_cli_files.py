@@ -171,7 +171,7 @@ def test_nodes_without_a_project_keep_no_neighbour_out(
     ran = mem("ingest", "docs")
 
     assert [len(part) for part in names(accepting)] == [1]
-    assert ran.exit_code == 1
+    assert ran.exit_code == 3
     assert "docs/n.jsonl: no project is known" in ran.stderr
 
 
@@ -209,8 +209,8 @@ def test_what_is_more_than_the_service_takes_is_halved_until_it_fits(
 
     told = {file["path"]: file for file in json.loads(ran.stdout)["files"]}
     assert [name for name, file in told.items() if file["status"] == "failed"] == ["docs/c.md"]
-    assert told["docs/c.md"]["reason"] == "has 2 MB, more than the service takes at once"
-    assert ran.exit_code == 1
+    assert told["docs/c.md"]["reason"].startswith("has 2 MB, more than the service takes at once")
+    assert ran.exit_code == 3
 
 
 def test_no_more_jobs_are_open_at_a_time_than_the_service_should_keep(
@@ -242,7 +242,7 @@ def test_a_file_that_fails_is_told_with_its_reason_and_skipped_lines_with_theirs
 
     ran = mem("ingest", "docs")
 
-    assert ran.exit_code == 1
+    assert ran.exit_code == 3
     assert ran.stdout.splitlines() == [
         "docs/a.md\tfailed\t-\t0\t0\t0\t0\t0\t0\t0",
         "docs/b.md\tpartial\tmarkdown\t2\t2\t0\t0\t0\t2\t3",
@@ -279,9 +279,31 @@ def test_a_job_that_fails_is_told_for_each_file_that_it_did_not_come_to(
 
     ran = mem("ingest", "docs")
 
-    assert ran.exit_code == 1
+    assert ran.exit_code == 3
     assert "docs/b.md: given up after 5 attempts" in ran.stderr
     assert "docs/a.md:" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [
+        (["completed", "completed"], 0),
+        (["failed", "completed"], 3),
+        (["failed", "partial"], 3),
+        (["partial", "completed"], 3),
+        (["failed", "failed"], 1),
+        (["failed", "cancelled"], 1),
+    ],
+)
+def test_the_exit_code_tells_whether_all_some_or_none_was_stored(
+    accepting: CannedService, mem: Mem, docs: Folder, ends: list[str], code: int
+) -> None:
+    files = [ingested(name, status=end) for name, end in zip("ab", ends, strict=True)]
+    accepting.answers[INGEST] = 202, {"id": INGEST_ID, "status": "queued"}
+    accepting.answers[JOB] = 200, submission(*files, status="partial")
+    docs(a_md="1", b_md="2")
+
+    assert mem("ingest", "docs").exit_code == code
 
 
 def test_a_file_that_cannot_be_read_keeps_no_other_out(
@@ -294,7 +316,7 @@ def test_a_file_that_cannot_be_read_keeps_no_other_out(
 
     assert names(accepting) == [["docs/a.md"]]
     assert "docs/gone.md: cannot be read (No such file or directory)" in ran.stderr
-    assert ran.exit_code == 1
+    assert ran.exit_code == 3
 
 
 def test_without_waiting_every_jobs_id_is_told_and_none_is_looked_at(

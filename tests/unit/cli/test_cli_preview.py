@@ -98,7 +98,8 @@ def test_a_refused_file_has_a_reason_and_its_neighbours_are_told(
     bad, good = told(ran)
     assert (bad["status"], good["status"]) == ("failed", "completed")
     assert reason in bad["reason"]
-    assert ran.exit_code == 1
+    assert ran.exit_code == 3
+    assert run("bad.md").exit_code == 1
 
 
 def test_a_folder_without_anything_is_an_empty_document(run: Any, away: Path) -> None:
@@ -132,7 +133,7 @@ def test_a_fault_of_a_reader_is_told_of_its_file_alone(
     ran = run("bad.md", "good.md")
 
     bad, good = told(ran)
-    assert (bad["status"], good["status"], ran.exit_code) == ("failed", "completed", 1)
+    assert (bad["status"], good["status"], ran.exit_code) == ("failed", "completed", 3)
     assert "what the file says" not in ran.output
 
 
