@@ -7,11 +7,24 @@ import re
 from dataclasses import dataclass
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
+
+from workers.ingest.parsed import Alive, unheard
 
 MOST_HEADING = 4_000  # characters of a heading that are read for its name
 
+
+def _tell_alive(state: StateBlock, start: int, end: int, is_asking: bool) -> bool:  # noqa: ARG001 - a rule's signature
+    """A rule that holds nowhere; it is tried at every block, and at every line of a paragraph."""
+    state.env["alive"]()
+    return False
+
+
 _BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")
+_BLOCKS.block.ruler.before(
+    "table", "alive", _tell_alive, {"alt": ["paragraph", "reference", "blockquote"]}
+)
 _INLINE = MarkdownIt("commonmark")
 _LINE_END = re.compile(r"\r\n?|\n")
 _STARTS = frozenset(
@@ -52,15 +65,19 @@ class Blocks:
     whole: tuple[tuple[int, int], ...]
 
 
-def read_blocks(text: str) -> Blocks:
-    """The blocks of a text, by CommonMark and the tables of GitHub."""
+def read_blocks(text: str, alive: Alive = unheard) -> Blocks:
+    """The blocks of a text, by CommonMark and the tables of GitHub.
+
+    alive: called at every block.
+    """
     lines = [0, *(found.end() for found in _LINE_END.finditer(text))]
     lines.append(len(text))
-    tokens = _BLOCKS.parse(text)
+    tokens = _BLOCKS.parse(text, {"alive": alive})
     headings: list[Heading] = []
     starts: set[int] = set()
     whole: list[tuple[int, int]] = []
     for place, token in enumerate(tokens):
+        alive()
         if token.map is None:
             continue
         start, end = lines[token.map[0]], lines[min(token.map[1], len(lines) - 1)]

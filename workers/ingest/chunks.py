@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from workers.ingest.blocks import Blocks, read_blocks
 from workers.ingest.clipping import cluster_starts
-from workers.ingest.parsed import Document, Section, Span
+from workers.ingest.parsed import Alive, Document, Section, Span, unheard
 
 Count = Callable[[str], int]
 """How many tokens of a text an embedder reads, those it adds itself included."""
@@ -59,17 +59,19 @@ def estimated_tokens(text: str) -> int:
     return tokens
 
 
-def chunk_text(text: str, count: Count, most: int) -> tuple[Chunk, ...]:
+def chunk_text(text: str, count: Count, most: int, alive: Alive = unheard) -> tuple[Chunk, ...]:
     """The chunks of a text of its own, such as a turn. Blank text has none.
 
     Raises:
         ValueError: `most` leaves no room.
     """
     section = Section(None, 0, (), "", text, Span("bytes", 0, 0))
-    return _chunks([(section, text)], 0, count, most)
+    return _chunks([(section, text)], 0, _Cutter(count, most, alive))
 
 
-def chunk_document(document: Document, count: Count, most: int) -> tuple[Chunk, ...]:
+def chunk_document(
+    document: Document, count: Count, most: int, alive: Alive = unheard
+) -> tuple[Chunk, ...]:
     """The chunks of a document's sections, none of which crosses a section that has a text.
 
     A section of a heading only is joined to the next one, at the end to the one before.
@@ -78,7 +80,8 @@ def chunk_document(document: Document, count: Count, most: int) -> tuple[Chunk, 
         ValueError: `most` leaves no room.
     """
     groups = _with_text(document.sections)
-    return _chunks(groups, document.sections[0].span.start if groups else 0, count, most)
+    offset = document.sections[0].span.start if groups else 0
+    return _chunks(groups, offset, _Cutter(count, most, alive))
 
 
 def _with_text(sections: Sequence[Section]) -> list[tuple[Section, str]]:
@@ -109,12 +112,9 @@ def _is_heading_only(section: Section) -> bool:
 
 
 def _chunks(
-    groups: Sequence[tuple[Section, str]], offset: int, count: Count, most: int
+    groups: Sequence[tuple[Section, str]], offset: int, cutter: "_Cutter"
 ) -> tuple[Chunk, ...]:
-    if most < LEAST_TOKENS:
-        raise ValueError(f"a chunk needs room for {LEAST_TOKENS} tokens or more, not {most}")
     found: list[Chunk] = []
-    cutter = _Cutter(count, most)
     for section, text in groups:
         for start, end, is_part in cutter.cut(text):
             own = text[start:end]
@@ -138,7 +138,10 @@ def _chunks(
 class _Cutter:
     """Cuts texts of one kind; what it learns of a token's length carries over."""
 
-    def __init__(self, count: Count, most: int) -> None:
+    def __init__(self, count: Count, most: int, alive: Alive) -> None:
+        if most < LEAST_TOKENS:
+            raise ValueError(f"a chunk needs room for {LEAST_TOKENS} tokens or more, not {most}")
+        self._alive = alive
         self._count = count
         self._most = most
         self._room = most * CHARACTERS_PER_TOKEN
@@ -149,12 +152,13 @@ class _Cutter:
         start = 0
         blocks: Blocks | None = None
         while start < len(text):
+            self._alive()
             begin = _after_blanks(text, start)
             if begin == len(text):
                 return  # all of it is blank: a chunk takes the blanks behind it along
             end = self._furthest(text, begin)
             if _after_blanks(text, end) < len(text):
-                blocks = blocks or read_blocks(text)
+                blocks = blocks or read_blocks(text, self._alive)
                 end = self._best(text, begin, end, blocks)
             end = _before_next(text, self._checked(text, begin, end))
             is_part = blocks is not None and _splits(text, blocks, start, end)

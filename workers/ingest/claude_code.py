@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workers.ingest.lines import JsonLines, Record, instant, object_of, text_of
-from workers.ingest.parsed import Parsed, Session, Speaker
+from workers.ingest.parsed import Alive, Parsed, Session, Speaker, unheard
 from workers.ingest.talk import (
     Draft,
     Talk,
@@ -46,13 +46,13 @@ _UNIQUE_CALL = "toolu_"
 _COMPARED = 8  # blocks of a message that a growing copy is looked for in, latest first
 
 
-def parse(data: bytes, name: str) -> Parsed:
+def parse(data: bytes, name: str, alive: Alive = unheard) -> Parsed:
     """The session in a file, or no session where nothing was said.
 
     Raises:
         Unreadable: the file has lines, and none is Claude Code's.
     """
-    lines = JsonLines(data)
+    lines = JsonLines(data, alive)
     transcript = _Transcript(lines, stem_of(name))
     for number, record in lines:
         transcript.read(number, record)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workers.ingest.lines import JsonLines, Record, instant, object_of, text_of
-from workers.ingest.parsed import Parsed, Session, Speaker, Unreadable
+from workers.ingest.parsed import Alive, Parsed, Session, Speaker, Unreadable, unheard
 from workers.ingest.rollout_document import items_of, opens_document
 from workers.ingest.talk import Talk, call_text, joined, stem_of
 
@@ -40,14 +40,14 @@ _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_c
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
-def parse(data: bytes, name: str) -> Parsed:
+def parse(data: bytes, name: str, alive: Alive = unheard) -> Parsed:
     """The session in a rollout file, or in a document of the first versions.
 
     Raises:
         Unreadable: the file has lines, and none is Codex's; or it is what `codex exec --json`
             prints.
     """
-    lines = JsonLines(data)
+    lines = JsonLines(data, alive)
     rollout = _Rollout(lines, stem_of(name))
     if opens_document(lines.data):
         for number, last_line, record in items_of(lines):

@@ -5,6 +5,7 @@ import re
 from workers.ingest import claude_code, codex, pi
 from workers.ingest.decoding import SAMPLE_BYTES, decode
 from workers.ingest.lines import JsonLines, Record, object_of, text_of
+from workers.ingest.parsed import Alive, unheard
 from workers.ingest.rollout_document import opens_document
 
 NODES, MARKDOWN, TEXT = "nodes", "markdown", "text"
@@ -27,7 +28,7 @@ _NODE_MEMBERS = {"level", "kind", "text"}
 _CODEX_META = ("instructions", "git", "originator", "cli_version")
 
 
-def detect(data: bytes, name: str) -> str:
+def detect(data: bytes, name: str, alive: Alive = unheard) -> str:
     """The format of a file: claude_code, codex, pi, nodes, markdown or text.
 
     Lines that are damaged or of no known kind are passed over until an object tells. What
@@ -39,7 +40,7 @@ def detect(data: bytes, name: str) -> str:
     path = "/" + re.sub(r"\.(gz|zst)$", "", name.lower().replace("\\", "/"))
     found = _ENDING.search(path)
     ending = found[1] if found else None
-    lines = JsonLines(data)
+    lines = JsonLines(data, alive)
     if opens_document(lines.data) and b'"role"' in lines.data[:_DOCUMENT_BEGINNING]:
         return codex.FORMAT
     if ending in (*_LINES, "json") or _begins_with_an_object(lines.data):

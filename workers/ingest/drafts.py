@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from workers.ingest.chunks import Chunk, Count, chunk_document, chunk_text
 from workers.ingest.nodes import node_sha256
-from workers.ingest.parsed import Document, Parsed, Session, Span, Speaker, Turn
+from workers.ingest.parsed import Alive, Document, Parsed, Session, Span, Speaker, Turn, unheard
 from workers.model import Kind, Level, Node, ProjectName, Sha256
 from workers.naming import document_name
 
@@ -68,6 +68,7 @@ class Drafting:
     mask: Mask
     tool_output: ToolOutput = "short"
     keeps_thinking: bool = False
+    alive: Alive = unheard  # called at every turn, block and chunk
     masked: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
 
@@ -99,7 +100,7 @@ class Drafting:
             tags=document.tags,
             metadata=document.metadata,
         )
-        chunks = chunk_document(document, self.count, self.most_tokens)
+        chunks = chunk_document(document, self.count, self.most_tokens, self.alive)
         seen: Counter[str] = Counter()
         drafts = [Draft(root)]
         for position, chunk in enumerate(_telling(chunks), start=1):
@@ -119,9 +120,10 @@ class Drafting:
         text = self._kept(turn)
         if text is None:
             return
+        self.alive()
         text, masked = self.mask(text)
         self.masked.update(masked)
-        chunks = tuple(_telling(chunk_text(text, self.count, self.most_tokens)))
+        chunks = tuple(_telling(chunk_text(text, self.count, self.most_tokens, self.alive)))
         for part, chunk in enumerate(chunks, start=1):
             own = chunk.text.strip()
             sha256 = node_sha256(project, Level.L0, Kind.TURN, source, own, seen[own])

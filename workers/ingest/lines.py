@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from workers.ingest.decoding import without_halves
-from workers.ingest.parsed import Parsed, Session, Skipped, Unreadable
+from workers.ingest.parsed import Alive, Parsed, Session, Skipped, Unreadable, unheard
 from workers.nesting import is_nested_beyond
 
 Record = dict[str, Any]
@@ -98,7 +98,8 @@ class JsonLines:
     U+0000 is removed and half surrogate pairs are U+FFFD.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, alive: Alive = unheard) -> None:
+        self.alive = alive
         self.data, encoding = in_utf8(data)
         self._tallies: dict[str, _Tally] = {}
         self._skipped: list[Skipped] = []
@@ -112,6 +113,7 @@ class JsonLines:
         data, start, number = self.data, 0, 0
         while start < len(data):
             number += 1
+            self.alive()
             end = data.find(b"\n", start)
             is_closed = end >= 0
             record = self._read(number, start, end if is_closed else len(data), is_closed)

@@ -13,7 +13,7 @@ from workers.ingest.blocks import Heading, read_blocks
 from workers.ingest.clipping import clip
 from workers.ingest.decoding import decode
 from workers.ingest.front_matter import read_front_matter
-from workers.ingest.parsed import Document, Parsed, Section, Span
+from workers.ingest.parsed import Alive, Document, Parsed, Section, Span, unheard
 
 FORMAT = "markdown"
 MOST_NAME_BYTES = 255  # of a heading as a name, a title or an anchor; the text keeps all of it
@@ -32,7 +32,7 @@ def parse(data: bytes, name: str) -> Parsed:
     return parse_text(decoded.text, name, decoded.notes)
 
 
-def parse_text(text: str, name: str, notes: Sequence[str] = ()) -> Parsed:
+def parse_text(text: str, name: str, notes: Sequence[str] = (), alive: Alive = unheard) -> Parsed:
     """One document, from text with LF as line end. Blank text is no document.
 
     The sections' texts, one after the other, are the text behind the front matter. Broken front
@@ -41,7 +41,8 @@ def parse_text(text: str, name: str, notes: Sequence[str] = ()) -> Parsed:
     if not text.strip():
         return Parsed(FORMAT, notes=(*notes, "holds no text"))
     front = read_front_matter(text)
-    headings = [_moved(heading, front.body) for heading in read_blocks(text[front.body :]).headings]
+    blocks = read_blocks(text[front.body :], alive)
+    headings = [_moved(heading, front.body) for heading in blocks.headings]
     sections = _sections(text, 0 if front.is_text else front.end, headings)
     document = Document(
         text=text,

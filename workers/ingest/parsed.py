@@ -2,14 +2,22 @@
 
 A parser is one function, `parse(data, name)`, from a file's bytes to `Parsed`. It never fails for
 what single lines hold: those are counted or skipped with their reason. It raises `Unreadable` for a
-file that is not of its format at all.
+file that is not of its format at all. Those of sessions also take what to call at every line, so
+that they can be seen to be at work.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+Alive = Callable[[], None]
+"""Called often while something large is read; it may raise to end that."""
+
+
+def unheard() -> None:
+    """Where nobody waits for a sign of life."""
 
 
 class Unreadable(Exception):

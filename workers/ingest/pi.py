@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workers.ingest.lines import JsonLines, Record, instant, object_of, text_of
-from workers.ingest.parsed import Parsed, Session, Speaker
+from workers.ingest.parsed import Alive, Parsed, Session, Speaker, unheard
 from workers.ingest.talk import (
     Talk,
     call_text,
@@ -28,13 +28,13 @@ _INSERTED = (("<skill name=", "</skill>"), ("<file name=", "</file>"))
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}$")
 
 
-def parse(data: bytes, name: str) -> Parsed:
+def parse(data: bytes, name: str, alive: Alive = unheard) -> Parsed:
     """The session in a file, or no session where nothing was said.
 
     Raises:
         Unreadable: the file has lines, and none is a pi session's header or message.
     """
-    lines = JsonLines(data)
+    lines = JsonLines(data, alive)
     session = _Session(lines, stem_of(name))
     for number, record in lines:
         session.read(number, record)

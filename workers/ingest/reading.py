@@ -9,14 +9,14 @@ from typing import Literal, Protocol
 
 from workers.ingest import claude_code, codex, detect, markdown, pi, plain_text
 from workers.ingest.decoding import decode
-from workers.ingest.parsed import Parsed, Unreadable
+from workers.ingest.parsed import Alive, Parsed, Unreadable, unheard
 
 Format = Literal["auto", "claude_code", "codex", "pi", "markdown", "text"]
 
 _PIECE = 2**20
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
-_TRANSCRIPTS: Mapping[str, Callable[[bytes, str], Parsed]] = {
+_TRANSCRIPTS: Mapping[str, Callable[[bytes, str, Alive], Parsed]] = {
     claude_code.FORMAT: claude_code.parse,
     codex.FORMAT: codex.parse,
     pi.FORMAT: pi.parse,
@@ -29,6 +29,7 @@ def read_file(
     asked: str,
     mask: Callable[[str], tuple[str, Mapping[str, int]]],
     most_bytes: int,
+    alive: Alive = unheard,
 ) -> tuple[Parsed, Counter[str]]:
     """What a file holds, and how many secrets of each kind were masked in it.
 
@@ -39,30 +40,33 @@ def read_file(
         asked: its format, or `auto`.
         most_bytes: of a file once it is expanded.
         mask: a text without its secrets, and their number by kind.
+        alive: called at every line or block, and at every piece that is expanded.
 
     Raises:
         Unreadable: it is not text, not of the format asked for, or expands too far.
     """
-    data = expand(data, most_bytes)
-    form = detect.detect(data, name) if asked == "auto" else asked
+    data = expand(data, most_bytes, alive)
+    form = detect.detect(data, name, alive) if asked == "auto" else asked
     if form == detect.NODES:
         raise Unreadable("holds nodes: ingest it with format nodes")
     if form in _TRANSCRIPTS:
-        return _TRANSCRIPTS[form](data, name), Counter()
+        return _TRANSCRIPTS[form](data, name, alive), Counter()
     decoded = decode(data)
     text, masked = mask(decoded.text)
-    parse = markdown.parse_text if form == markdown.FORMAT else plain_text.parse_text
-    return parse(text, name, decoded.notes), Counter(masked)
+    alive()
+    if form == markdown.FORMAT:
+        return markdown.parse_text(text, name, decoded.notes, alive), Counter(masked)
+    return plain_text.parse_text(text, name, decoded.notes), Counter(masked)
 
 
-def expand(data: bytes, most_bytes: int) -> bytes:
+def expand(data: bytes, most_bytes: int, alive: Alive = unheard) -> bytes:
     """The bytes of a file that may be compressed by gzip or zstd.
 
     Raises:
         Unreadable: it is damaged, or would become larger than `most_bytes`.
     """
     if data.startswith(_GZIP):
-        return _read(gzip.GzipFile(fileobj=io.BytesIO(data)), most_bytes)
+        return _read(gzip.GzipFile(fileobj=io.BytesIO(data)), most_bytes, alive)
     if data.startswith(_ZSTD):
         import zstandard
 
@@ -70,7 +74,7 @@ def expand(data: bytes, most_bytes: int) -> bytes:
             io.BytesIO(data), read_across_frames=True
         )
         try:
-            return _read(reader, most_bytes)
+            return _read(reader, most_bytes, alive)
         except zstandard.ZstdError as error:
             raise Unreadable("not readable: its zstd compression is damaged") from error
     if len(data) > most_bytes:
@@ -82,10 +86,11 @@ class _Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def _read(stream: _Stream, most_bytes: int) -> bytes:
+def _read(stream: _Stream, most_bytes: int, alive: Alive) -> bytes:
     found = bytearray()
     try:
         while piece := stream.read(_PIECE):
+            alive()
             found += piece
             if len(found) > most_bytes:
                 raise _too_large(most_bytes)

@@ -98,6 +98,7 @@ class _Walk:
         return self._text[self._at]
 
     def _value(self) -> tuple[object, int, int]:
+        self._lines.alive()
         first = self._count(self._at)
         value, end = DECODER.raw_decode(self._text, self._at)
         value = self._lines.checked(first, self._text[self._at : end], value)

@@ -16,7 +16,7 @@ from workers.ingest.reading import expand
 from workers.model import Node, ProjectName, Refused, Sha256
 from workers.store.nodes import PostgresNodes
 from workers.store.sources import PostgresSources
-from workers.tasks.report import Beat, Report
+from workers.tasks.report import Beat, Report, now_and_then
 from workers.tasks.saving import encode, lacks, save
 
 BATCH = 128  # nodes stored in one transaction
@@ -38,7 +38,9 @@ def store_export(
     batch: dict[Sha256, Taken] = {}
     last = told = 0
     is_whole = False
-    for line in read_lines(expand(data, work.most_bytes)):
+    alive = now_and_then(beat, f"reading {report.name}")
+    for line in read_lines(expand(data, work.most_bytes, alive)):
+        alive()
         last = line.number
         match line.record:
             case Skipped(reason=reason):

@@ -23,7 +23,7 @@ from workers.store.ingest_jobs import Claim, SubmittedFile, UnreadablePayload
 from workers.store.nodes import PostgresNodes
 from workers.store.sources import PostgresSources
 from workers.tasks.exports import store_export
-from workers.tasks.report import Beat, Report
+from workers.tasks.report import Beat, Report, now_and_then
 from workers.tasks.saving import encode, lacks, save
 
 BATCH = 128  # turns encoded, then stored in one transaction
@@ -42,13 +42,17 @@ def take_file(
     Raises:
         EmbeddingServiceUnavailable, StoreUnavailable: it may be tried again.
     """
-    beat(f"reading {file.name}")
+    stage = f"reading {file.name}"
+    beat(stage)
+    alive = now_and_then(beat, stage)
     try:
         data = file.read()
         if claim.format == EXPORT and claim.project is not None:
             store_export(work, claim.project, data, report, beat)
             return
-        parsed, report.masked = read_file(data, file.name, claim.format, work.mask, work.most_bytes)
+        parsed, report.masked = read_file(
+            data, file.name, claim.format, work.mask, work.most_bytes, alive
+        )
         _tell(report, parsed)
         drafting = Drafting(
             name=file.name,
@@ -57,6 +61,7 @@ def take_file(
             mask=work.mask,
             tool_output=work.tool_output,
             keeps_thinking=work.keeps_thinking,
+            alive=alive,
         )
 
         def project_of(session: Session | None) -> ProjectName:

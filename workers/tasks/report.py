@@ -1,5 +1,6 @@
 """What became of one submitted file."""
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,6 +10,21 @@ REFUSALS_SHOWN = 1000
 
 Beat = Callable[[str], None]
 """Says what is being done, and that the work goes on; raises once it is no longer wanted."""
+
+READING_BEAT_S = 5.0
+
+
+def now_and_then(beat: Beat, stage: str) -> Callable[[], None]:
+    """A sign of life that can be given at every line: only one now and then is passed on."""
+    next_at = time.monotonic() + READING_BEAT_S
+
+    def alive() -> None:
+        nonlocal next_at
+        if time.monotonic() >= next_at:
+            beat(stage)
+            next_at = time.monotonic() + READING_BEAT_S
+
+    return alive
 
 
 @dataclass(slots=True)

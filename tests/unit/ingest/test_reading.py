@@ -83,3 +83,32 @@ def test_a_projects_name_can_be_one_or_is_none(text: str) -> None:
     name = project_name(text)
 
     assert name is None or (0 < len(name) <= 64 and project_name(name) == name)
+
+
+class Ended(Exception):
+    """What a sign of life raises once the work is no longer wanted."""
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=str)
+def test_a_session_gives_a_sign_of_life_at_every_line_and_can_be_ended_there(agent: Agent) -> None:
+    data = file_of(agent.sample)
+    signs: list[int] = []
+
+    read_file(data, "x.jsonl", agent.format, mask, 10**7, lambda: signs.append(1))
+
+    assert len(signs) >= len(agent.sample)
+
+    def end() -> None:
+        raise Ended
+
+    with pytest.raises(Ended):
+        read_file(data, "x.jsonl", agent.format, mask, 10**7, end)
+
+
+@pytest.mark.parametrize("how", PACKED)
+def test_what_is_expanded_gives_a_sign_of_life_at_every_piece(how: str) -> None:
+    signs: list[int] = []
+
+    expand(PACKED[how](bytes(10_000_000)), 10_000_000, lambda: signs.append(1))
+
+    assert len(signs) >= 10
