@@ -68,7 +68,8 @@ A document is known by its path below its project's root folder, else below your
 Storing it again replaces what has changed; what has not costs next to nothing.
 Submissions that wait, run or failed: mem jobs list --ingest.
 In a pipe: tab-separated file, status, format, and how many nodes were received, stored, updated,
-unchanged and removed, lines skipped, secrets redacted.
+unchanged and removed, lines skipped, secrets redacted. With --dry-run: file, status, format, and
+how many sessions, turns, documents, sections and nodes it holds, lines skipped, things ignored.
 Exit codes: 0 all stored; 1 every file failed, or the service did; 2 usage; 3 some files failed or
 some lines were skipped, each is named on stderr."""
 )

@@ -24,15 +24,18 @@ class NodeFile:
 
 
 def holds_nodes(data: bytes) -> bool:
-    """Whether a file begins as one of nodes does."""
-    first = data[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
-    if not first.startswith(b"{"):
+    """Whether a file begins as one of nodes does; lines that tell nothing are passed over."""
+    beginning = data[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not beginning.startswith(b"{"):
         return False
-    try:
-        node = json.loads(first)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(node, Mapping) and "type" not in node and node.keys() >= NODE_MEMBERS
+    for line in beginning.split(b"\n"):
+        try:
+            node = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(node, Mapping) and ("type" in node or node.keys() >= NODE_MEMBERS):
+            return "type" not in node
+    return False
 
 
 def read_nodes(name: str, stream: IO[bytes]) -> NodeFile:
@@ -51,13 +54,18 @@ def read_nodes(name: str, stream: IO[bytes]) -> NodeFile:
             found.refused.append({"line": number, "reason": shape})
             return found
         try:
-            node = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+            text = line.rstrip(b"\r\n").decode("utf-8")
+            node = json.loads(text, parse_constant=_refuse_constant)
         except UnicodeDecodeError as error:
             reason = f"not UTF-8 (byte 0x{line[error.start]:02x})"
         except json.JSONDecodeError as error:
             reason = f"not JSON: {error.msg}, column {error.colno}"
-        except (ValueError, RecursionError) as error:
+        except _NoNumber as error:
             reason = f"not JSON: {error}"
+        except ValueError:
+            reason = "holds a number of more digits than are read"
+        except RecursionError:
+            reason = "is nested too deeply"
         else:
             if isinstance(node, dict):
                 found.nodes.append(node)
@@ -79,4 +87,8 @@ def _other_shape(first_line: bytes) -> str | None:
 
 
 def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not a JSON number")
+    raise _NoNumber(f"{constant} is not a JSON number")
+
+
+class _NoNumber(ValueError):
+    """What some programs write for a number, and JSON does not have."""

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli import main, preview
+from tests.unit.cli.canned import Mem
 from workers.ingest import reading
 
 SESSIONS = Path(__file__).parents[2] / "fixtures" / "sessions"
@@ -160,3 +161,45 @@ def test_as_text_a_row_is_told_for_each_file(away: Path) -> None:
     ran = CliRunner().invoke(main, ["ingest", "--dry-run", str(SESSIONS / "codex.jsonl")])
 
     assert ran.stdout == f"{SESSIONS / 'codex.jsonl'}\tcompleted\tcodex\t1\t6\t0\t0\t0\t0\t2\n"
+
+
+NODE = b'{"level": "L0", "kind": "turn", "source": "s", "text": "t"}\n'
+
+
+@pytest.mark.parametrize(
+    ("damaged", "reason"),
+    [
+        (b'{"level": "L0", "kind": \n', "not JSON: Expecting value, column 25"),
+        (b'{"position": ' + b"9" * 5000 + b"}\n", "holds a number of more digits than are read"),
+        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", "is nested too deeply"),
+        (b'{"position": NaN}\n', "not JSON: NaN is not a JSON number"),
+    ],
+)
+def test_a_file_of_nodes_whose_first_line_is_damaged_holds_nodes_all_the_same(
+    run: Any, away: Path, damaged: bytes, reason: str
+) -> None:
+    (away / "n.jsonl").write_bytes(damaged + NODE)
+
+    ran = run("n.jsonl")
+
+    (file,) = told(ran)
+    assert (file["format"], file["counts"], ran.exit_code) == ("nodes", {"nodes": 1}, 3)
+    assert file["skipped"] == [{"line": 1, "reason": reason}]
+
+
+def test_in_a_pipe_every_file_is_a_line_of_ten_columns(
+    away: Path, mem: Mem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POIMEN_DATA_DIR", str(away / "nowhere"))
+    (away / "a.md").write_text("# One\n\ntext\n\n## Two\n\ntext\n")
+    (away / "n.jsonl").write_bytes(NODE + b"nothing\n")
+    (away / "p.md").write_bytes(b"%PDF-1.7")
+
+    ran = mem("ingest", "--dry-run", "-p", "not-there", "a.md", "n.jsonl", "p.md")
+
+    assert ran.stdout.splitlines() == [
+        "a.md\tcompleted\tmarkdown\t0\t0\t1\t2\t0\t0\t0",
+        "n.jsonl\tpartial\tnodes\t0\t0\t0\t0\t1\t1\t0",
+        "p.md\tfailed\t-\t0\t0\t0\t0\t0\t0\t0",
+    ]
+    assert ran.exit_code == 3
