@@ -199,6 +199,7 @@ def test_refused_lines_are_named_and_their_neighbours_stored(empty_service: Serv
 
     assert job["status"] == "partial"
     assert counts(job) == {"received": 7, "stored": 2, "skipped_count": 5}
+    assert (job["files"][0]["status"], job["files"][0]["format"]) == ("partial", "nodes")
     skipped = {line["line"]: line["reason"] for line in job["files"][0]["skipped"]}
     assert list(skipped) == [2, 3, 4, 5, 6]
     for line, said in ((2, "blank"), (3, "object"), (4, "nowhere"), (5, "years"), (6, "nested")):

@@ -224,7 +224,7 @@ def _store_nodes(
             counts[result] += 1
     refusals.sort(key=lambda refusal: refusal.line)
     status = "completed" if not refusals else "partial" if any(counts.values()) else "failed"
-    return status, _report(total, counts, refusals)
+    return status, _report(status, total, counts, refusals)
 
 
 def _levels(work: wiring.Ingest, project: ProjectName, shas: Any) -> dict[Sha256, Level]:
@@ -321,9 +321,13 @@ def _why_not(
     return f"a parent was refused (line {lost[0]})" if lost else None
 
 
-def _report(total: int, counts: dict[str, int], refusals: Sequence[Refusal]) -> dict[str, Any]:
+def _report(
+    status: str, total: int, counts: dict[str, int], refusals: Sequence[Refusal]
+) -> dict[str, Any]:
     return {
         "name": "nodes",
+        "status": status,
+        "format": "nodes",
         "received": total,
         **counts,
         "skipped": [asdict(refusal) for refusal in refusals[:REFUSALS_SHOWN]],

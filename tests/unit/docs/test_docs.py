@@ -14,6 +14,7 @@ from app.cli import main
 from app.local import commands
 from app.openapi import OPERATIONS
 from app.problems import STATUS
+from app.schemas import IngestFile, IngestStatus
 from config.settings import Settings
 from workers import errors
 
@@ -142,3 +143,11 @@ def test_the_changelog_names_this_version() -> None:
     version = tomllib.loads(page("pyproject.toml"))["project"]["version"]
 
     assert f"## [{version}]" in page("CHANGELOG.md")
+
+
+def test_the_example_of_a_submission_shows_every_field_of_a_job_and_of_a_file() -> None:
+    section = page("docs/http.md").partition("## `GET /memory/ingest/{job_id}`")[2]
+    example = json.loads(section[section.index("\n{") : section.index("```\n\nThe statuses")])
+
+    assert list(example) == list(IngestStatus.model_fields)
+    assert list(example["files"][0]) == list(IngestFile.model_fields)
