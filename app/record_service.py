@@ -1,15 +1,17 @@
 """The use cases of what is stored: look at it, forget it, carry it elsewhere."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from app.reach import check_writer
 from workers.deadline import Deadline
-from workers.errors import ProjectNotFound
+from workers.errors import NodeNotFound, ProjectNotFound
 from workers.model import Principal, ProjectName, Sha256
 from workers.ports import Projects
 
 _READ_S = 5.0
+_SHA256 = re.compile("[0-9a-f]{64}")
 SOURCES_PAGE = 100
 NODES_SHOWN = 20  # of those whose sha256 begins alike
 
@@ -52,6 +54,7 @@ class RecordService:
             NodeNotFound: there is none.
         """
         self._check(project, principal)
+        _check_sha256(sha256)
         return self._records.load_node(project, sha256)
 
     def list_nodes(
@@ -74,6 +77,7 @@ class RecordService:
     def forget_node(self, project: ProjectName, sha256: Sha256, principal: Principal) -> int:
         """Remove a node, and the notes that rested on it alone; returns how many nodes went."""
         self._check_writer(project, principal)
+        _check_sha256(sha256)
         return self._records.forget_node(project, sha256, principal)
 
     def forget_source(self, project: ProjectName, source: str, principal: Principal) -> int:
@@ -99,3 +103,9 @@ class RecordService:
         deadline = Deadline.after(_READ_S)
         if not self._projects.find_projects(principal, (), deadline, [project]):
             raise ProjectNotFound(project)
+
+
+def _check_sha256(text: str) -> None:
+    """What is no sha256 is the name of no node, and may hold what PostgreSQL cannot read."""
+    if not _SHA256.fullmatch(text):
+        raise NodeNotFound("A node's name is its sha256: 64 hex digits in lower case.")

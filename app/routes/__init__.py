@@ -12,6 +12,7 @@ from app.job_service import JobService
 from app.record_service import RecordService
 from app.service import Service
 from app.wiring import FrontDoor
+from workers.errors import UnsupportedMediaType
 from workers.model import Principal
 
 
@@ -46,7 +47,19 @@ def principal() -> Principal:
 
 def json_body() -> Any:
     """The request's JSON. Its faults become problems in `app.problems`."""
+    check_not_encoded()
     return request.get_json()
+
+
+def check_not_encoded() -> None:
+    """
+    Raises:
+        UnsupportedMediaType: the body is compressed as a whole; a small one could become any size.
+    """
+    if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType(
+            "Send the body without Content-Encoding; files in it may be compressed by gzip or zstd."
+        )
 
 
 def reply(body: BaseModel, status: int = 200, **headers: str) -> ResponseReturnValue:

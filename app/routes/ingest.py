@@ -15,7 +15,14 @@ from app.parameters import (
     read_parameters,
     validate,
 )
-from app.routes import front_door, ingest_service, json_body, principal, reply
+from app.routes import (
+    check_not_encoded,
+    front_door,
+    ingest_service,
+    json_body,
+    principal,
+    reply,
+)
 from app.schemas import IngestAccepted, IngestList, IngestStatus
 from workers.errors import InvalidParameters
 from workers.model import Principal
@@ -91,6 +98,7 @@ def _sent(who: Principal) -> Accepted:
 
 
 def _uploaded(who: Principal) -> Accepted:
+    check_not_encoded()
     parameters = read_parameters(UploadParameters, request.form)
     files = [
         (file.filename or name, file.stream.read())

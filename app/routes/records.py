@@ -7,8 +7,10 @@ from app.parameters import (
     ForgetSourceParameters,
     NodeListParameters,
     NoParameters,
+    ProjectParameters,
     SourceListParameters,
     read_parameters,
+    validate,
 )
 from app.routes import ingest_service, principal, record_service, reply
 from app.routes.ingest import reply_accepted
@@ -86,6 +88,7 @@ def import_project(project: str) -> ResponseReturnValue:
     """Take in what an export gave, under this project's name; followed like any submission."""
     who = principal()
     read_parameters(NoParameters, request.args)
+    validate(ProjectParameters, {"project": project})  # it is made if it is missing
     data = request.get_data()
     if not data.strip():
         raise InvalidParameters.of("body", "is empty: send the lines of an export")

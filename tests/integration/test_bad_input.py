@@ -1,5 +1,6 @@
 """Whatever is sent, the answer is the stated status and a problem that names what is wrong."""
 
+import gzip
 import json
 import socket
 from typing import Any
@@ -302,6 +303,52 @@ def test_an_unknown_address_is_a_404(memory: Service, path: str) -> None:
 @pytest.mark.parametrize("job", ["nope", "%00", "%ff", "x" * 3000, quote("' OR 1=1 --"), "-1"])
 def test_a_malformed_job_id_is_a_404(memory: Service, job: str) -> None:
     problem(memory.get(f"/memory/ingest/{job}"), 404, "ingest_not_found")
+
+
+ODD_NAMES = ["a%00b", "%00", "%ff", "%0a", "x" * 300, "%F0%9F%92%A9", "p%20", "A"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_what_can_be_no_node_is_a_404(memory: Service, method: str, name: str) -> None:
+    headers = {"Authorization": f"Bearer {memory.key}"}
+    path = f"{memory.url}/memory/nodes/poimen/{name}"
+
+    problem(requests.request(method, path, headers=headers, timeout=10), 404, "node_not_found")
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_what_can_be_no_project_is_told_whatever_is_done_with_it(
+    memory: Service, name: str
+) -> None:
+    headers = {"Authorization": f"Bearer {memory.key}"}
+    path = f"{memory.url}/memory/projects/{name}"
+    for method, more in (("GET", "/export"), ("GET", "/sources"), ("DELETE", "")):
+        answer = requests.request(method, path + more, headers=headers, timeout=10)
+        problem(answer, 404, "project_not_found")
+
+    said = problem(
+        requests.post(f"{path}/import", data=b"{}", headers=headers, timeout=10),
+        400,
+        "invalid_parameters",
+    )
+    assert blamed(said) == ["project"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "br", "GZIP"])
+def test_a_body_that_is_compressed_as_a_whole_is_a_415_before_it_is_read(
+    memory: Service, encoding: str
+) -> None:
+    kind = {"Authorization": f"Bearer {memory.key}", "Content-Encoding": encoding}
+    for sent in (
+        {
+            "data": gzip.compress(bytes(1000)),
+            "headers": kind | {"Content-Type": "application/json"},
+        },
+        {"files": {"files": ("a.md", b"text")}, "headers": kind},
+    ):
+        answer = requests.post(f"{memory.url}/memory/ingest", timeout=10, **sent)
+        assert "Content-Encoding" in problem(answer, 415, "unsupported_media_type")["detail"]
 
 
 @pytest.mark.parametrize(

@@ -584,6 +584,16 @@ def test_a_version_that_comes_back_is_stored_again(empty_service: Service) -> No
     assert any("buoy nine" in text for text in texts(empty_service))
 
 
+def test_a_document_without_its_nul_is_the_same_document(empty_service: Service) -> None:
+    dirty = b"# Harbour\n\nPilots board\0 at buoy nine.\n"
+    for data in (dirty, dirty, dirty.replace(b"\0", b"")):
+        report = take_one(empty_service, data, "harbour.md")
+        assert report["notes"] == (["1 U+0000 left out"] if b"\0" in data else [])
+
+    assert counts(report) == {"received": 2, "unchanged": 2}
+    assert texts(empty_service) == ["# Harbour\n\nPilots board at buoy nine."]
+
+
 def test_the_same_content_under_two_names_is_two_sources(empty_service: Service) -> None:
     job = take(empty_service, {"References.md": PAGE, "references.md": PAGE}, project="p")
 
