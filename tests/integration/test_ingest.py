@@ -458,15 +458,15 @@ def test_a_message_delivered_twice_is_worked_on_once(empty_service: Service) -> 
 
 
 @pytest.mark.parametrize(
-    ("nodes", "said"),
+    ("nodes", "parameter", "said"),
     [
-        ("[" * 970 + "]" * 970, "is nested more than 110 levels deep"),
-        ('{"text": ' * 300 + "1" + "}" * 300, "is nested more than 110 levels deep"),
-        (",".join("0" * 100_001), "are 100001, at most 100000 are taken at once"),
+        ("[" * 970 + "]" * 970, "nodes[0]", "is nested more than 110 levels deep"),
+        ('{"text": ' * 300 + "1" + "}" * 300, "nodes[0]", "is nested more than 110 levels deep"),
+        (",".join("0" * 100_001), "nodes", "are 100001, at most 100000 are taken at once"),
     ],
 )
 def test_what_would_be_trouble_as_a_whole_is_refused_as_a_whole(
-    empty_service: Service, nodes: str, said: str
+    empty_service: Service, nodes: str, parameter: str, said: str
 ) -> None:
     response = requests.post(
         f"{empty_service.url}/memory/ingest",
@@ -480,7 +480,7 @@ def test_what_would_be_trouble_as_a_whole_is_refused_as_a_whole(
 
     assert response.status_code == 400
     (error,) = response.json()["errors"]
-    assert error["parameter"] == "nodes"
+    assert error["parameter"] == parameter
     assert said in error["reason"]
     assert one(empty_service, "SELECT count(*) FROM ingest_job") == 0
 
