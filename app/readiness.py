@@ -89,6 +89,12 @@ def _progress(target: StoredModel, missing: Missing) -> str:
     return f"has {_counted(missing.waiting)} to go; mem reindex goes on with it"
 
 
+def content(projects: int, nodes: int) -> str:
+    """How much a memory holds, so that one which is not the one that is meant is noticed."""
+    projects_said = f"{projects:,} project{'' if projects == 1 else 's'}"
+    return f"{projects_said}, {nodes:,} node{'' if nodes == 1 else 's'}"
+
+
 def _counted(nodes: int) -> str:
     if nodes >= MOST_COUNTED:
         return f"{MOST_COUNTED:,} nodes or more"

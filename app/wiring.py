@@ -23,6 +23,7 @@ from app.readiness import (
     MOST_COUNTED,
     State,
     backlog_state,
+    content,
     sweep_state,
     upkeep_state,
     vectors_state,
@@ -88,6 +89,7 @@ class FrontDoor:
     max_body_bytes: int
     max_nodes: int
     jobs: PostgresIngestJobs
+    projects: PostgresProjects
     models: PostgresModels
     queries: Seats
     waits: Seats
@@ -141,6 +143,7 @@ def build_front_door(settings: Settings) -> FrontDoor:
         redis_url=redis_url,
         max_body_bytes=int(settings.ingest_max_mb * 1_000_000),
         jobs=jobs,
+        projects=projects,
         models=PostgresModels(database, _LOOK_S),
         max_nodes=settings.ingest_max_nodes,
         find_circuits=partial(
@@ -181,6 +184,7 @@ def check_dependencies(
         states["upkeep"] = upkeep_state(workers, datetime.now(UTC))
         states["sweep"] = sweep_state(workers, datetime.now(UTC))
     if states["database"][0] == "ok":
+        states["memory"] = _content_state(front.projects)
         states["ingest_backlog"] = _backlog_state(front.jobs)
         states["vectors"] = _vectors_state(front.models, workers)
     if has_redis:
@@ -192,6 +196,19 @@ def _check_redis_takes_writes(url: str) -> str:
     version = check_redis(url)
     check_writes(url)
     return version
+
+
+def _content_state(projects: PostgresProjects) -> tuple[State, str]:
+    try:
+        return "ok", content(*projects.count_content(Deadline.after(_LOOK_S)))
+    except PoimenError as error:
+        return "degraded", f"not known: {error}"
+
+
+def tell_content(database_url: str) -> str:
+    """How many projects and nodes a database holds."""
+    with _opened(database_url) as database:
+        return content(*PostgresProjects(database).count_content(Deadline.after(_LOOK_S)))
 
 
 def _backlog_state(jobs: PostgresIngestJobs) -> tuple[State, str]:

@@ -47,6 +47,7 @@ class Preparation:
     check_redis: Callable[[str], object]
     migrate: Callable[[str], None]
     ensure_local_key: Callable[[str, Path], None]
+    tell_content: Callable[[str], str]
     live_workers: Callable[[str], list[dict[str, Any]]]
     canary: Callable[[str, str, float], bool]
 
@@ -150,7 +151,7 @@ class Stack:
         prepare.migrate(database_url)
         key_file = state.key_file(self._data_dir)
         prepare.ensure_local_key(database_url, key_file)
-        self._announce("Database schema ready")
+        self._announce(f"Database schema ready: {prepare.tell_content(database_url)}")
         check()
         self._start_service(listening.fileno(), database_url, redis_url)
         self._wait_for_workers(redis_url)
@@ -337,6 +338,7 @@ def _wiring() -> Preparation:
         check_redis=wiring.check_redis,
         migrate=wiring.migrate,
         ensure_local_key=wiring.ensure_local_key,
+        tell_content=wiring.tell_content,
         live_workers=wiring.live_workers,
         canary=wiring.canary,
     )

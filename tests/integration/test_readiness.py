@@ -25,6 +25,17 @@ def test_upkeep_runs_and_no_submission_waits(empty_service: Service) -> None:
     assert dependency(empty_service, "ingest_backlog")["state"] == "ok"
 
 
+def test_it_says_how_much_the_memory_holds(service: Service) -> None:
+    said = dependency(service, "memory")
+
+    with service.connect() as connection:
+        counts = [
+            connection.execute(f"SELECT count(*) FROM {table}".encode()).fetchall()[0][0]
+            for table in ("project", "memory_node")
+        ]
+    assert said == {"state": "ok", "detail": f"{counts[0]} projects, {counts[1]} nodes"}
+
+
 def _upkeep_ran(service: Service) -> dict[str, str] | None:
     said = dependency(service, "upkeep")
     return said if "last ran" in said["detail"] else None

@@ -39,6 +39,11 @@ class PostgresProjects:
         (rows,) = self._database.read([Statement(QUERIES["list_projects"], arguments)], deadline)
         return rows
 
+    def count_content(self, deadline: Deadline) -> tuple[int, int]:
+        """How many projects and nodes there are."""
+        (rows,) = self._database.read([Statement(QUERIES["count_content"], {})], deadline)
+        return rows[0]["projects"], rows[0]["nodes"]
+
     def save_project(self, project: ProjectName, title: str | None, roots: Sequence[str]) -> None:
         arguments = {"project": project, "title": title, "roots": list(roots)}
         with self._database.transaction() as connection:

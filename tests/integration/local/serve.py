@@ -42,6 +42,7 @@ def no_service(data_dir: Path) -> Preparation:
         check_redis=lambda url: None,
         migrate=lambda url: None,
         ensure_local_key=lambda url, key_file: None,
+        tell_content=lambda url: "nothing",
         live_workers=registered,
         canary=lambda url, queue, timeout_s: True,
     )

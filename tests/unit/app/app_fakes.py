@@ -35,6 +35,7 @@ from workers.ports import Accepted, IngestSubmission
 from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.keys import PostgresKeys
 from workers.store.models import PostgresModels
+from workers.store.projects import PostgresProjects
 
 EVERYTHING = Principal("all", "everything", True, None)
 READER = Principal("reader", "reader", False, None)
@@ -239,6 +240,7 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
         max_body_bytes=10_000,
         max_nodes=100_000,
         jobs=cast(PostgresIngestJobs, jobs),
+        projects=cast(PostgresProjects, None),
         models=cast(PostgresModels, None),
     )
     client = create_app(front).test_client()

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from app.readiness import MOST_COUNTED, backlog_state, sweep_state, upkeep_state, vectors_state
+from app.readiness import (
+    MOST_COUNTED,
+    backlog_state,
+    content,
+    sweep_state,
+    upkeep_state,
+    vectors_state,
+)
 from workers.model import EmbeddingModel, Missing, StoredModel
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
@@ -138,3 +145,9 @@ def test_workers_that_were_started_with_another_model_are_named() -> None:
 
 def test_a_memory_without_vectors_is_well() -> None:
     assert vectors_state([], {}, [])[0] == "ok"
+
+
+def test_what_a_memory_holds_is_told_in_words() -> None:
+    assert content(0, 0) == "0 projects, 0 nodes"
+    assert content(1, 1) == "1 project, 1 node"
+    assert content(1200, 34567) == "1,200 projects, 34,567 nodes"

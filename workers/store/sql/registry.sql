@@ -41,3 +41,8 @@ SELECT id, name, can_write, projects, created_at, revoked_at FROM api_key ORDER 
 
 -- name: revoke_key
 UPDATE api_key SET revoked_at = now() WHERE id = %(id)s AND revoked_at IS NULL RETURNING id
+
+-- name: count_content
+-- How much a memory holds; from counters, of which each project has one a level.
+SELECT (SELECT count(*) FROM project) AS projects,
+       (SELECT coalesce(sum(nodes), 0)::bigint FROM node_count) AS nodes
