@@ -751,7 +751,7 @@ WRONG: dict[str, list[Any]] = {
 def test_a_value_that_cannot_be_used_is_a_400_naming_it(caller: Caller, name: str) -> None:
     for value in WRONG[name]:
         response = caller.send("POST", JOBS, json={"query": QUESTION} | {name: value})
-        assert blamed(response) == [name], value
+        assert [said.split("[")[0] for said in blamed(response)] == [name], value
 
 
 def test_several_wrong_values_are_all_named(caller: Caller) -> None:
