@@ -125,10 +125,10 @@ def _take_under_fire(client: Client, talk: Talk, plan: Plan) -> int:
     source = random.Random(plan.seed)  # noqa: S311 - no secret
     jobs = [client.submit_files([file], project=talk.project)["id"] for file in talk.files]
     kills = 0
-    for _ in range(plan.kills):
+    while kills < plan.kills and _is_open(client, jobs):
         time.sleep(source.uniform(0.2, 2.0))
         children = _background(client).children()
-        if children and _is_open(client, jobs):
+        if children:  # the one that was killed before may not have a successor yet
             source.choice(children).kill()
             kills += 1
     _ended(client, jobs)
