@@ -106,7 +106,14 @@ def _written(target: Path) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise CommandFailed(
+            f"{target} cannot be written ({error.strerror}).",
+            "Name a file in a folder that exists and that you may write to.",
+            code="output_failed",
+        ) from error
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
@@ -229,7 +236,8 @@ class _Layout:
             start += len(line)
         end = _end_of(last)
         if end is None or end.get("nodes") != sum(line.is_node for line in found.lines):
-            raise _no_export(name, "it is cut off: its last line is missing")
+            cut = "it is cut off: its last line is missing"
+            raise _no_export(name, cut if end is None else "it has lost lines, or got some twice")
         return found
 
     def parts(self) -> Iterator[list[int]]:
@@ -277,6 +285,8 @@ def _record(line: bytes, name: str, number: int) -> Mapping[str, Any]:
         record = json.loads(line)
     except (ValueError, RecursionError):
         record = None
+    if number == 1 and line.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
+        raise _no_export(name, "it is compressed; expand it first, as mem import --help shows")
     if record is None and not line.endswith(b"\n"):
         raise _no_export(name, "it is cut off in the midst of its last line")
     if not isinstance(record, dict) or record.get("type") not in RECORDS:

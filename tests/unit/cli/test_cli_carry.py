@@ -1,5 +1,6 @@
 """`mem export`, `mem import`, `mem forget` and `mem sources`."""
 
+import gzip
 import importlib
 import json
 from pathlib import Path
@@ -86,6 +87,19 @@ def test_an_export_that_breaks_off_is_refused_and_leaves_no_file(
     assert "broke off" in ran.stderr
     assert file.read_text() == "the one before"
     assert list(away.iterdir()) == [file]
+
+
+def test_an_export_to_a_folder_that_is_not_there_names_the_file_that_was_asked_for(
+    known: CannedService, mem: Mem, away: Path
+) -> None:
+    known.answers[EXPORT] = 200, lines(node("a"))
+    file = away / "none" / "poimen.jsonl"
+
+    ran = mem("export", "poimen", "-o", str(file))
+
+    assert ran.exit_code == 1
+    assert f"mem: {file} cannot be written (No such file or directory)." in ran.stderr
+    assert "POIMEN_DATA_DIR" not in ran.stderr
 
 
 def test_an_export_whose_connection_breaks_is_refused(known: CannedService, mem: Mem) -> None:
@@ -209,7 +223,9 @@ def test_a_part_that_is_too_large_for_the_service_is_told_with_what_to_do(
         (b"# One\n", "line 1 is none of an export"),
         (b'{"type": "user"}\n', "line 1 is none of an export"),
         (lines(node("a")).rpartition(b'{"type": "end"')[0], "its last line is missing"),
-        (lines(node("a"), end=2), "its last line is missing"),
+        (lines(node("a"), end=2), "it has lost lines"),
+        (lines(node("a")) * 2, "got some twice"),
+        (gzip.compress(lines(node("a"))), "it is compressed; expand it first"),
         (lines(node("a"))[:-9], "in the midst of its last line"),
         (b"", "its last line is missing"),
     ],
