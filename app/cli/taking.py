@@ -264,6 +264,7 @@ class Taking:
     most_open: int = MOST_OPEN
     _open: deque[tuple[str, Submission]] = field(default_factory=deque)
     _done: int = 0
+    _any_sent: bool = False
     _all_sent: bool = False
 
     def run(self, submissions: Iterable[Submission]) -> None:
@@ -276,7 +277,9 @@ class Taking:
             while self._open:
                 self._follow_first()
         except (KeyboardInterrupt, ClientError, Unreachable, CommandFailed) as error:
-            self._tell_open(is_stopped=isinstance(error, KeyboardInterrupt))
+            is_stopped = isinstance(error, KeyboardInterrupt)
+            if is_stopped or self._any_sent or isinstance(error, Unreachable):
+                self._tell_open(is_stopped=is_stopped)
             raise
 
     def _send(self, submission: Submission) -> None:
@@ -296,6 +299,7 @@ class Taking:
                     raise
                 self._end(submission, told)
             return
+        self._any_sent = True
         if job is None or not self.waits:
             self._end(submission, submission.reports(job))
             return

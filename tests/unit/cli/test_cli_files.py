@@ -398,6 +398,18 @@ def test_a_service_that_ends_the_submission_says_which_jobs_go_on(
     assert f"mem jobs wait 00000000{INGEST_ID[8:]}" in ran.stderr
 
 
+def test_a_service_that_refuses_the_first_submission_is_not_to_be_asked_later(
+    accepting: CannedService, mem: Mem, docs: Folder
+) -> None:
+    accepting.answers[INGEST] = 403, problem(403, "not_permitted")
+    docs(a_md="1", b_md="2")
+
+    ran = mem("ingest", "docs")
+
+    assert ran.exit_code == 4
+    assert "was not sent" not in ran.stderr
+
+
 def test_nothing_to_store_is_said(accepting: CannedService, mem: Mem, docs: Folder) -> None:
     docs(a_png="x")
 
