@@ -41,7 +41,8 @@ Examples:
 
 \b
 The notes that rested on it alone go with it; those that rest on something else too are kept and
-marked as stale. Nothing brings it back but storing it again. Sources: mem sources -p PROJECT.
+marked as stale. Nothing brings it back but storing it again, which a job that is at it does: see
+mem jobs list --ingest. Sources: mem sources -p PROJECT.
 Exit codes: 0 forgotten; 1 there is no such source or node; 2 unknown project, several nodes begin
 with SHA, or nobody to ask."""
 )
