@@ -185,7 +185,21 @@ class _Plan:
         documents = [source for source in sources if not self._is_session(source)]
         home = self._project or (self._inferred() if documents else None)
         yield from self._files(sessions, self._project)
-        yield from self._files(documents, home)
+        yield from self._files(self._told_apart(documents, home), home)
+
+    def _told_apart(self, sources: Sequence[Source], project: str | None) -> list[Source]:
+        """The documents without those that another one would be taken for: these are told."""
+        first: dict[str, Source] = {}
+        for source in sources:
+            name = self._name(source, project)
+            other = first.setdefault(name, source)
+            if other is not source:
+                reason = (
+                    f"would replace {other.shown}: in this project both are called {name};"
+                    " store it by `mem ingest - --name NAME`"
+                )
+                self.emit(report_of(source.shown, name=name, reason=reason))
+        return list(first.values())
 
     def _is_session(self, source: Source) -> bool:
         if self._form == "auto":

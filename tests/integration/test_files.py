@@ -601,6 +601,20 @@ def test_the_same_content_under_two_names_is_two_sources(empty_service: Service)
     assert set(sources(empty_service)) == {"References.md", "references.md"}
 
 
+def test_of_two_documents_with_one_name_in_a_submission_neither_is_lost_unsaid(
+    empty_service: Service,
+) -> None:
+    files = {"a/readme.md": b"# One\n", "readme.md": b"# Two\n", "a//readme.md": b"# Three\n"}
+
+    job = take(empty_service, files, project="p")
+
+    assert job["status"] == "partial"
+    assert [report["status"] for report in job["files"]] == ["completed", "completed", "failed"]
+    assert "same name" in job["files"][2]["reason"]
+    assert set(sources(empty_service)) == {"a/readme.md", "readme.md"}
+    assert "# One" in texts(empty_service)
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd.md", "C:\\x\\..\\y.md", "a" * 990 + "木/木.md"])
 def test_a_documents_name_leads_nowhere(empty_service: Service, name: str) -> None:
     report = take_one(empty_service, PAGE, name)

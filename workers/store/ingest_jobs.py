@@ -18,6 +18,7 @@ from workers.contracts import NodesPayload
 from workers.deadline import Deadline
 from workers.errors import IdempotencyConflict, IdempotencyInProgress, IngestNotFound
 from workers.model import Principal, ProjectName
+from workers.naming import document_name
 from workers.ports import Accepted, IngestSubmission
 from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
@@ -192,6 +193,14 @@ class PostgresIngestJobs:
         arguments = {"id": claim.id, "attempt": claim.attempt, "tried": list(tried)}
         row = self._execute("begin_file", arguments)
         return SubmittedFile(row["number"], row["name"], row["data"] or b"") if row else None
+
+    def has_namesake(self, claim: Claim, file: SubmittedFile) -> bool:
+        """Whether a file that stands before this one in the job would be the same document."""
+        arguments = {"id": claim.id, "number": file.number, "name": file.name}
+        statement = Statement(QUERIES["namesakes_before"], arguments)
+        (rows,) = self._database.read([statement], Deadline.after(_READ_S))
+        own = document_name(file.name)
+        return any(document_name(row["name"]) == own for row in rows)
 
     def count_files(self, claim: Claim) -> tuple[int, int]:
         """The job's files that have ended, and all of them."""

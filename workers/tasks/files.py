@@ -28,6 +28,10 @@ from workers.tasks.saving import encode, lacks, save
 
 BATCH = 128  # turns encoded, then stored in one transaction
 EXPORT = "export"
+SAME_NAME = (
+    "a file before it in this submission has the same name, and would be replaced by it;"
+    " send each document under a name of its own"
+)
 
 
 class NotTaken(Exception):
@@ -68,6 +72,8 @@ def take_file(
             return _project(work, claim, session)
 
         for project, draft in sources_of(parsed, drafting, project_of):
+            if draft.session is None:
+                _check_name(work, claim, file)
             report.sources.append({"project": project, "source": draft.source})
             _store_source(work, project, draft, report, beat)
         report.masked += drafting.masked
@@ -86,6 +92,16 @@ def _tell(report: Report, parsed: Parsed) -> None:
     report.unlisted = parsed.unlisted
     for skipped in parsed.skipped:
         report.skip(skipped.line, skipped.reason)
+
+
+def _check_name(work: wiring.Ingest, claim: Claim, file: SubmittedFile) -> None:
+    """
+    Raises:
+        NotTaken: a document before it in the submission has its name. Which of them would stay
+            would be chance, as a file that is tried again comes after the others.
+    """
+    if work.jobs.has_namesake(claim, file):
+        raise NotTaken(SAME_NAME)
 
 
 def _project(work: wiring.Ingest, claim: Claim, session: Session | None) -> ProjectName:

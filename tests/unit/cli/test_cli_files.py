@@ -319,6 +319,23 @@ def test_a_file_that_cannot_be_read_keeps_no_other_out(
     assert ran.exit_code == 3
 
 
+def test_of_two_files_that_are_one_document_to_the_project_the_second_is_told(
+    accepting: CannedService, mem: Mem, away: Path
+) -> None:
+    for root in ("a", "b"):
+        (away / root).mkdir()
+        (away / root / "readme.md").write_text(root)
+    both = project("both", away / "a") | {"roots": [str(away / "a"), str(away / "b")]}
+    accepting.answers[PROJECTS] = 200, {"projects": [both]}
+
+    ran = mem("ingest", "a", "b", "-p", "both")
+
+    assert names(accepting) == [["readme.md"]]
+    assert "b/readme.md: would replace a/readme.md" in ran.stderr
+    assert "mem ingest - --name" in ran.stderr
+    assert ran.exit_code == 3
+
+
 def test_without_waiting_every_jobs_id_is_told_and_none_is_looked_at(
     accepting: CannedService, mem: Mem, docs: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,12 @@ SELECT name, report FROM ingest_file WHERE job_id = %(id)s ORDER BY number
 -- name: count_files
 SELECT count(report) AS done, count(*) AS total FROM ingest_file WHERE job_id = %(id)s
 
+-- name: namesakes_before
+-- The names of files that stand before this one in the job and are called the same in some folder.
+SELECT name FROM ingest_file
+ WHERE job_id = %(id)s AND number < %(number)s
+   AND substring(name FROM '[^/\\]*$') = substring(%(name)s FROM '[^/\\]*$')
+
 -- name: begin_file
 -- A file that has not ended, of those that this attempt has not tried. The ones that were begun
 -- before come last: one of them may be what ended the process.
