@@ -615,6 +615,16 @@ def test_of_two_documents_with_one_name_in_a_submission_neither_is_lost_unsaid(
     assert "# One" in texts(empty_service)
 
 
+def test_a_document_that_a_submission_holds_twice_is_stored_once_and_then_unchanged(
+    empty_service: Service,
+) -> None:
+    job = take(empty_service, {"readme.md": b"# One\n", "./readme.md": b"# One\n"}, project="p")
+
+    assert job["status"] == "completed"
+    assert [report["stored"] > 0 for report in job["files"]] == [True, False]
+    assert job["files"][1]["unchanged"] == job["files"][0]["stored"]
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd.md", "C:\\x\\..\\y.md", "a" * 990 + "木/木.md"])
 def test_a_documents_name_leads_nowhere(empty_service: Service, name: str) -> None:
     report = take_one(empty_service, PAGE, name)

@@ -196,7 +196,7 @@ class PostgresIngestJobs:
 
     def has_namesake(self, claim: Claim, file: SubmittedFile) -> bool:
         """Whether a file that stands before this one in the job would be the same document."""
-        arguments = {"id": claim.id, "number": file.number, "name": file.name}
+        arguments = {"id": claim.id, "number": file.number}
         statement = Statement(QUERIES["namesakes_before"], arguments)
         (rows,) = self._database.read([statement], Deadline.after(_READ_S))
         own = document_name(file.name)

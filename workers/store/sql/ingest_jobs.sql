@@ -54,9 +54,13 @@ SELECT count(report) AS done, count(*) AS total FROM ingest_file WHERE job_id = 
 
 -- name: namesakes_before
 -- The names of files that stand before this one in the job and are called the same in some folder.
-SELECT name FROM ingest_file
- WHERE job_id = %(id)s AND number < %(number)s
-   AND substring(name FROM '[^/\\]*$') = substring(%(name)s FROM '[^/\\]*$')
+-- Not of those that brought nothing, nor of those of the same size: they are the same file sent twice.
+SELECT before.name
+  FROM ingest_file AS before, ingest_file AS own
+ WHERE own.job_id = %(id)s AND own.number = %(number)s
+   AND before.job_id = %(id)s AND before.number < %(number)s AND before.size <> own.size
+   AND before.report ->> 'reason' IS NULL
+   AND substring(before.name FROM '[^/\\]*$') = substring(own.name FROM '[^/\\]*$')
 
 -- name: begin_file
 -- A file that has not ended, of those that this attempt has not tried. The ones that were begun
