@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, settings
 from tests.integration.service import Service, fixture_nodes, running
 from tests.integration.snapshot import Snapshot
 
-
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")

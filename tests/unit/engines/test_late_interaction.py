@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -119,7 +119,6 @@ def test_weights_sum_to_one_even_if_no_token_says_anything() -> None:
     assert zipf_weights(tokens()).tolist() == []
 
 
-@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 60), min_size=1, max_size=30),
     asked=st.integers(0, 40),

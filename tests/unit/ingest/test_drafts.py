@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.ingest.chunks import estimated_tokens
@@ -101,7 +101,6 @@ talks = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8)
 keyed = st.builds(lambda said: [(f"k{n}", text) for n, text in enumerate(said)], talks)
 
 
-@settings(deadline=None)
 @given(keyed)
 def test_every_turn_becomes_nodes_with_names_of_their_own(said: list[tuple[str, str]]) -> None:
     draft = draft_of(said)
@@ -115,7 +114,6 @@ def test_every_turn_becomes_nodes_with_names_of_their_own(said: list[tuple[str, 
     assert all(estimated_tokens(own.node.text) <= 32 for own in draft.drafts)
 
 
-@settings(deadline=None)
 @given(keyed, st.lists(st.integers(1, 8), min_size=1, max_size=6))
 def test_copies_of_any_age_in_any_order_end_as_the_longest(
     said: list[tuple[str, str]], lengths: list[int]
@@ -129,7 +127,6 @@ def test_copies_of_any_age_in_any_order_end_as_the_longest(
     assert len(shelf.texts) == len(shelf.turns)
 
 
-@settings(deadline=None)
 @given(keyed)
 def test_the_same_file_again_brings_nothing(said: list[tuple[str, str]]) -> None:
     shelf = Shelf()
@@ -140,7 +137,6 @@ def test_the_same_file_again_brings_nothing(said: list[tuple[str, str]]) -> None
     assert shelf.turns == before
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_whatever_becomes_of_a_session_each_turn_keeps_a_node_of_its_own(
     data: st.DataObject,
@@ -163,7 +159,6 @@ def test_whatever_becomes_of_a_session_each_turn_keeps_a_node_of_its_own(
         assert set(shas) == set(shelf.texts)
 
 
-@settings(deadline=None)
 @given(keyed, st.data())
 def test_a_turn_that_is_still_written_ends_as_the_whole_one(
     said: list[tuple[str, str]], data: st.DataObject
@@ -182,7 +177,6 @@ def test_a_turn_that_is_still_written_ends_as_the_whole_one(
     assert len(shelf.texts) == len(shelf.turns)
 
 
-@settings(deadline=None)
 @given(keyed, keyed, st.booleans())
 def test_what_a_fork_shares_is_stored_once_whichever_comes_first(
     shared: list[tuple[str, str]], own: list[tuple[str, str]], is_fork_first: bool
@@ -196,7 +190,6 @@ def test_what_a_fork_shares_is_stored_once_whichever_comes_first(
     assert sum(shelf.said().values()) == len(fork.drafts)
 
 
-@settings(deadline=None)
 @given(keyed, keyed)
 def test_turns_that_are_only_called_alike_are_all_kept(
     said: list[tuple[str, str]], other: list[tuple[str, str]]
@@ -272,7 +265,6 @@ def test_a_document_is_evidence_with_chunks_that_rest_on_it() -> None:
     assert (chunk.level, chunk.parents, chunk.text) == (Level.L1, (root.sha256,), text.strip())
 
 
-@settings(deadline=None)
 @given(st.text(min_size=1, max_size=3000))
 def test_a_documents_source_leads_nowhere(name: str) -> None:
     source = document_source(name)

@@ -145,7 +145,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(text=st.lists(PIECES, max_size=20).map("".join))
 def test_a_redacted_text_stays_what_it_is(redactor: Redactor, text: str) -> None:
     once = redactor.redact(text)

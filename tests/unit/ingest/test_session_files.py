@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.ingest.session_files import (
@@ -386,7 +386,6 @@ def test_bytes_that_were_changed_never_end_the_reading(agent: Agent, data: st.Da
 
 
 @each_agent
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_members_of_any_shape_never_end_the_reading(agent: Agent, data: st.DataObject) -> None:
     records = [json.loads(json.dumps(record)) for record in agent.sample]
