@@ -96,10 +96,13 @@ class Load:
         return len(self.ms) / self.elapsed_s
 
 
+START_S = 30.0  # for the threads of all clients
+
+
 def under_load(sides: Sequence[Side], questions: Iterable[Question], seconds: float) -> Load:
     """Each side is one client with a thread of its own; all draw from the same questions."""
     supply, lock, stop = iter(questions), threading.Lock(), threading.Event()
-    all_there = threading.Barrier(len(sides))
+    all_there = threading.Barrier(len(sides), timeout=START_S)
 
     def work(side: Side) -> list[float]:
         samples = Samples()

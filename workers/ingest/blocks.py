@@ -15,7 +15,7 @@ from workers.ingest.parsed import Alive, unheard
 MOST_HEADING = 4_000  # characters of a heading that are read for its name
 
 
-def _tell_alive(state: StateBlock, start: int, end: int, is_asking: bool) -> bool:  # noqa: ARG001 - a rule's signature
+def _tell_alive(state: StateBlock, _start: int, _end: int, _is_asking: bool) -> bool:
     """A rule that holds nowhere; it is tried at every block, and at every line of a paragraph."""
     state.env["alive"]()
     return False

@@ -11,12 +11,12 @@ from workers.ingest.exported import (
     node_of,
     read_lines,
 )
-from workers.ingest.parsed import Skipped
+from workers.ingest.parsed import Alive, Skipped
 from workers.ingest.reading import expand
 from workers.model import Node, ProjectName, Refused, Sha256
 from workers.store.nodes import PostgresNodes
 from workers.store.sources import PostgresSources
-from workers.tasks.report import Beat, Report, now_and_then
+from workers.tasks.report import Beat, Report
 from workers.tasks.saving import encode, lacks, save
 
 BATCH = 128  # nodes stored in one transaction
@@ -26,7 +26,12 @@ Taken = tuple[ExportedNode, Node, int]
 
 
 def store_export(
-    work: wiring.Ingest, project: ProjectName, data: bytes, report: Report, beat: Beat
+    work: wiring.Ingest,
+    project: ProjectName,
+    data: bytes,
+    report: Report,
+    beat: Beat,
+    alive: Alive,
 ) -> None:
     """Store what an export tells. Vectors of another model are made anew.
 
@@ -38,7 +43,6 @@ def store_export(
     batch: dict[Sha256, Taken] = {}
     last = told = 0
     is_whole = False
-    alive = now_and_then(beat, f"reading {report.name}")
     for line in read_lines(expand(data, work.most_bytes, alive)):
         alive()
         last = line.number

@@ -1,11 +1,13 @@
 """Working through the files of an ingest job, each with an end of its own."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 
 from workers import wiring
+from workers.deadline import Clock
 from workers.ingest.drafts import (
     Draft,
     Drafting,
@@ -39,7 +41,12 @@ class NotTaken(Exception):
 
 
 def take_file(
-    work: wiring.Ingest, claim: Claim, file: SubmittedFile, report: Report, beat: Beat
+    work: wiring.Ingest,
+    claim: Claim,
+    file: SubmittedFile,
+    report: Report,
+    beat: Beat,
+    clock: Clock = time.monotonic,
 ) -> None:
     """Read one file and store what it holds.
 
@@ -48,11 +55,11 @@ def take_file(
     """
     stage = f"reading {file.name}"
     beat(stage)
-    alive = now_and_then(beat, stage)
+    alive = now_and_then(beat, stage, clock)
     try:
         data = file.read()
         if claim.format == EXPORT and claim.project is not None:
-            store_export(work, claim.project, data, report, beat)
+            store_export(work, claim.project, data, report, beat, alive)
             return
         parsed, report.masked = read_file(
             data, file.name, claim.format, work.mask, work.most_bytes, alive

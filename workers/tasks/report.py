@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from workers.deadline import Clock
+
 REFUSALS_SHOWN = 1000
 
 Beat = Callable[[str], None]
@@ -14,15 +16,15 @@ Beat = Callable[[str], None]
 READING_BEAT_S = 5.0
 
 
-def now_and_then(beat: Beat, stage: str) -> Callable[[], None]:
+def now_and_then(beat: Beat, stage: str, clock: Clock = time.monotonic) -> Callable[[], None]:
     """A sign of life that can be given at every line: only one now and then is passed on."""
-    next_at = time.monotonic() + READING_BEAT_S
+    next_at = clock() + READING_BEAT_S
 
     def alive() -> None:
         nonlocal next_at
-        if time.monotonic() >= next_at:
+        if clock() >= next_at:
             beat(stage)
-            next_at = time.monotonic() + READING_BEAT_S
+            next_at = clock() + READING_BEAT_S
 
     return alive
 

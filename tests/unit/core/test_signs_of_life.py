@@ -1,5 +1,6 @@
 """What reads a large file can be told from what hangs, long before it stores something."""
 
+import itertools
 import json
 import zlib
 from itertools import pairwise
@@ -11,7 +12,6 @@ import pytest
 from tests.unit.ingest.session_files import AGENTS, file_of
 from workers import wiring
 from workers.store.ingest_jobs import Claim, SubmittedFile
-from workers.tasks import report as report_module
 from workers.tasks.files import EXPORT, take_file
 from workers.tasks.report import Report, now_and_then
 
@@ -37,6 +37,7 @@ def taken(data: bytes, form: str, beats: int) -> list[str]:
     There is no database: whatever is said here is said before anything is stored.
     """
     said: list[str] = []
+    slow = itertools.count(0.0, 60.0).__next__  # a minute goes by between two looks at the clock
 
     def beat(stage: str) -> None:
         said.append(stage)
@@ -55,8 +56,9 @@ def taken(data: bytes, form: str, beats: int) -> list[str]:
         most_bytes=10**7,
     )
     claim = Claim(UUID(int=1), 1, "key", "p", form, None, None)
+    file = SubmittedFile(1, "a", zlib.compress(data))
     with pytest.raises(Ended):
-        take_file(work, claim, SubmittedFile(1, "a", zlib.compress(data)), Report("a"), beat)
+        take_file(work, claim, file, Report("a"), beat, slow)
     return said
 
 
@@ -64,19 +66,14 @@ def taken(data: bytes, form: str, beats: int) -> list[str]:
     ("data", "form"),
     [(SESSION, "auto"), (PAGE, "markdown"), (PAGE, "text"), (EXPORTED, EXPORT)],
 )
-def test_a_file_gives_signs_of_life_while_it_is_read(
-    monkeypatch: pytest.MonkeyPatch, data: bytes, form: str
-) -> None:
-    monkeypatch.setattr(report_module, "READING_BEAT_S", 0.0)
-
+def test_a_file_gives_signs_of_life_while_it_is_read(data: bytes, form: str) -> None:
     assert taken(data, form, beats=3) == ["reading a"] * 3
 
 
-def test_of_many_signs_only_one_now_and_then_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_signs_only_one_now_and_then_is_passed_on() -> None:
     now = 100.0
-    monkeypatch.setattr(report_module.time, "monotonic", lambda: now)
     said: list[float] = []
-    alive = now_and_then(lambda _: said.append(now), "reading")
+    alive = now_and_then(lambda _: said.append(now), "reading", lambda: now)
     for _ in range(1000):
         now += 0.1
         alive()
