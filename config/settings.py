@@ -20,6 +20,15 @@ from config.checks import (
 
 APP = "poimen-memory"
 
+# Those of Snowball.
+SearchLanguage = Literal[
+    "simple", "arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english",
+    "esperanto", "estonian", "finnish", "french", "german", "greek", "hindi", "hungarian",
+    "indonesian", "irish", "italian", "lithuanian", "nepali", "norwegian", "persian", "polish",
+    "portuguese", "romanian", "russian", "serbian", "sesotho", "spanish", "swedish", "tamil",
+    "turkish", "yiddish",
+]  # fmt: skip
+
 
 def default_data_dir() -> Path:
     """The folder where the embedded stack keeps its state.
@@ -99,6 +108,10 @@ class Settings(BaseSettings):
     )
     exact_rows: PositiveInt = Field(
         20_000, description="nodes on the asked levels up to which recall compares with every one"
+    )
+    search_language: SearchLanguage = Field(
+        "english",
+        description="whose words lexical search takes the stems of; simple: takes them as they are",
     )
     rerank_depth: NonNegativeInt = Field(
         100, description="candidates reranked per project; 0: none"
