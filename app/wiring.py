@@ -47,6 +47,7 @@ from workers.dispatch import Dispatcher
 from workers.engines.build import build_encoder, find_circuits
 from workers.errors import PoimenError, QueueUnavailable, StoreUnavailable
 from workers.jobs import Jobs
+from workers.lexicon import Progress, renew
 from workers.model import Missing, Principal, ProjectName, StoredModel
 from workers.pipeline.merge import finalize
 from workers.reindex import Reindex, drop
@@ -355,6 +356,22 @@ def reindex(
         target = work.run()
         missing = PostgresModels(database).count_missing(target.number)
         return target, missing, work.encoded
+
+
+def renew_terms(
+    database_url: str,
+    settings: Settings,
+    project: ProjectName | None,
+    told: Callable[[Progress], None],
+    *,
+    is_all: bool,
+) -> int:
+    """Analyse nodes for lexical search, those that were analysed otherwise or all; how many.
+
+    told: how far it is.
+    """
+    with _opened(database_url, _REINDEX_TIMEOUT_S) as database:
+        return renew(database, settings.search_language, project, told, is_all=is_all)
 
 
 def list_refused(database_url: str, number: int, limit: int) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ TASK_MODULES = (
     "workers.tasks.query",
     "workers.tasks.ingest",
     "workers.tasks.vectors",
+    "workers.tasks.words",
     "workers.tasks.upkeep",
 )
 

@@ -205,6 +205,24 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
+class Match:
+    """A node that holds words of a question."""
+
+    sha256: Sha256
+    level: Level
+    score: float  # BM25, above 0; compares within one project, question and choice of levels
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """What lexical recall found in one project."""
+
+    matches: tuple[Match, ...]  # best first
+    is_bounded: bool  # not all nodes with a very frequent word were compared
+    documents: int  # nodes of the asked levels
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """The nodes that still exist, by sha256, and the edges walked from them."""
 

@@ -18,6 +18,7 @@ from workers.model import (
     JobLook,
     Level,
     Loaded,
+    Matched,
     Opened,
     Pace,
     Principal,
@@ -160,6 +161,29 @@ class Searchable(Protocol):
         Parents of a node come in order of precedence, then sha256; at the first hop at most
         `fans[0]` of them are followed, and so on. Long texts are cut to an excerpt.
         """
+        ...
+
+
+class LexicalIndex(Protocol):
+    """One project's nodes by their words. Every call respects the deadline.
+
+    A question has no syntax: every sign in it is a sign, and any of its words may match.
+
+    Raises:
+        DeadlineExceeded: the search was stopped by the deadline.
+        StoreUnavailable: the index does not answer.
+    """
+
+    engine: str  # that answers name it by
+
+    def recall(self, text: str, levels: Sequence[Level], depth: int, deadline: Deadline) -> Matched:
+        """The `depth` nodes that match a question best, ties by sha256; fewer if fewer match."""
+        ...
+
+    def scores(
+        self, text: str, levels: Sequence[Level], nodes: Sequence[Sha256], deadline: Deadline
+    ) -> list[float]:
+        """The scores that recall would give these nodes, in their order; 0 without a match."""
         ...
 
 

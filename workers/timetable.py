@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 
 from workers import wiring
 from workers.contracts import (
+    ANALYSE_MISSING,
     EMBED_MISSING,
     INDEX_LARGE_PROJECTS,
     INGEST_NODES,
@@ -37,6 +38,7 @@ PERIODS_S = {
     REDISPATCH_INGEST: 5.0,
     PREPARE_TOKENS: 5.0,
     EMBED_MISSING: 5.0,
+    ANALYSE_MISSING: 5.0,
     INDEX_LARGE_PROJECTS: 15.0,
 }
 LOOK_S = 5.0

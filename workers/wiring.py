@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from psycopg import Connection
 from pydantic import SecretStr
 from redis import Redis
 
@@ -26,16 +27,19 @@ from workers.engines.build import (
     embedding_identity,
 )
 from workers.engines.query_cache import CachedEncoder
+from workers.engines.search_text import SearchText
 from workers.errors import QueueUnavailable, StoreUnavailable
 from workers.ingest.drafts import Mask, ToolOutput
 from workers.ingest.redact import Redactor
 from workers.job_watch import JobWatch
 from workers.jobs import Jobs, Sweep
 from workers.model import ProjectName
-from workers.ports import Encoder, Reranker
+from workers.ports import Encoder, LexicalIndex, Reranker
 from workers.store.database import Database
 from workers.store.ingest_jobs import PostgresIngestJobs
+from workers.store.lexical import ProjectLexicon
 from workers.store.models import use_model
+from workers.store.nodes import PostgresNodes
 from workers.store.query_jobs import JobLimits, PostgresQueryJobs
 from workers.store.query_runs import JobRuns, QueryRuns
 from workers.store.redis import connect
@@ -57,6 +61,10 @@ class Search:
     model: int
     indexed: IndexedProjects
     exact_rows: int
+    search_text: SearchText
+
+    def words_of(self, project: ProjectName) -> LexicalIndex:
+        return ProjectLexicon(self.database, project, self.search_text)
 
     def nodes_of(self, project: ProjectName) -> ProjectSearch:
         return ProjectSearch(
@@ -81,6 +89,10 @@ class Ingest:
     tool_output: ToolOutput
     keeps_thinking: bool
     most_bytes: int  # of a file once it is expanded
+    search_text: SearchText
+
+    def nodes(self, connection: Connection[dict[str, Any]]) -> PostgresNodes:
+        return PostgresNodes(connection, self.model, self.encoder.token_model, self.search_text)
 
 
 @cache
@@ -171,6 +183,11 @@ def database() -> Database:
 def patient_database() -> Database:
     """For transactions that last as long as a model server takes for some texts."""
     return Database(database_url(), 1, _PATIENT_S)
+
+
+@cache
+def search_text() -> SearchText:
+    return SearchText(settings().search_language)
 
 
 @cache
@@ -265,6 +282,7 @@ def search() -> Search:
         model=model,
         indexed=IndexedProjects(database(), model, time.monotonic),
         exact_rows=settings().exact_rows,
+        search_text=search_text(),
     )
 
 
@@ -302,4 +320,5 @@ def ingest() -> Ingest:
         tool_output=settings().ingest_tools,
         keeps_thinking=settings().ingest_thinking,
         most_bytes=int(settings().ingest_max_mb * 1_000_000),
+        search_text=search_text(),
     )

@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": ("app.cli.demo:demo", "Start it, fill it from a file and ask it two questions."),
     "keys": ("app.cli.keys:keys", "Create, list and revoke API keys."),
     "migrate": ("app.cli.migrate:migrate_command", "Bring your own database up to date."),
+    "lexical": ("app.cli.lexical:lexical", "Analyse the memory's words anew."),
     "reindex": ("app.cli.reindex:reindex", "Bring the memory to another embedding model."),
     "bench": ("app.cli.bench:bench", "Measure what questions and storing cost."),
     "doctor": ("app.cli.doctor:doctor", "Check everything the service needs."),

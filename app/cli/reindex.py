@@ -1,6 +1,5 @@
 """`mem reindex`: vectors of another model, while the present one answers."""
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ import click
 
 from app.cli.database import open_database
 from app.cli.failures import EXIT_PARTIAL, CommandFailed, plain
+from app.cli.progress import PLAIN_LINE_S, interrupted, progress
 from app.cli.shell import (
     echo_json,
     format_option,
@@ -23,12 +23,8 @@ if TYPE_CHECKING:
     from config.settings import Settings
     from workers.model import Missing, StoredModel
 
-PLAIN_LINE_S = 2.0  # without a terminal, progress is told at most this often
 REFUSED_SHOWN = 20
 REFUSED_SENT = 1_000  # in JSON
-
-Told = Callable[[int, int], None]
-"""Says how many of how many are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +119,7 @@ def _reindex(settings: "Settings", target: Target, output: str) -> int:
     began_at = time.monotonic()
     with store_failures(), _own_failures():
         database = open_database()
-        with _interrupted(), _progress("reindexing") as told:
+        with interrupted(), progress("reindexing") as told:
 
             def tell(missing: "Missing") -> None:
                 told(missing.nodes - missing.waiting - missing.refused, missing.nodes)
@@ -181,15 +177,6 @@ def _show(
 
 
 @contextmanager
-def _interrupted() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        note("Stopped; nothing is lost. The same command goes on where it was.")
-        raise
-
-
-@contextmanager
 def _own_failures() -> Iterator[None]:
     """Failures of the new model's server, in the words of this command's options."""
     from workers.errors import CannotReindex, EmbeddingServiceUnavailable, ModelMismatch
@@ -210,40 +197,6 @@ def _own_failures() -> Iterator[None]:
             "Correct --model or --dimension, then give the command again.",
             code=error.code,
         ) from error
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Told]:
-    """A bar on a terminal, a line now and then elsewhere; stderr both."""
-    if not sys.stderr.isatty():
-        yield _plain_progress(name)
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _plain_progress(name: str) -> Told:
-    next_at = float("-inf")
-
-    def told(done: int, total: int) -> None:
-        nonlocal next_at
-        if time.monotonic() >= next_at:
-            next_at = time.monotonic() + PLAIN_LINE_S
-            note(f"{name}: {done:,} of {total:,} nodes ({done / max(1, total):.0%})")
-
-    return told
 
 
 def _drop(settings: "Settings", *, cancels: bool, is_sure: bool, output: str) -> None:
@@ -267,7 +220,7 @@ def _drop(settings: "Settings", *, cancels: bool, is_sure: bool, output: str) ->
         for one in to_drop:
             if cancels:
                 give_up_model(database, one.number)
-            with _interrupted(), _removal(one.model.name) as told:
+            with interrupted(), _removal(one.model.name) as told:
                 counts[one.model.name] = drop_model(database, one, told)
     if output == "json":
         echo_json({"dropped": [{"model": name, "vectors": n} for name, n in counts.items()]})

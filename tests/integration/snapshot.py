@@ -8,7 +8,15 @@ from psycopg import sql
 from tests.integration.service import Service
 
 # Parents before children of a foreign key. The counters follow by themselves: triggers keep them.
-TABLES = ("project", "memory_node", "memory_edge", "node_vector", "node_tokens")
+TABLES = (
+    "project",
+    "memory_node",
+    "memory_edge",
+    "node_vector",
+    "node_tokens",
+    "node_terms",
+    "posting",
+)
 
 
 @dataclass(frozen=True)

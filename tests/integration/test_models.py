@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.service import Service, until
 from tests.integration.test_own_servers import as_administrator, migrate
+from workers.engines.search_text import SearchText
 from workers.errors import CannotReindex, EmbeddingServiceUnavailable, ModelMismatch
 from workers.model import (
     EmbeddingModel,
@@ -116,7 +117,7 @@ def store(database: Database, number: int, *nodes: Node, model: EmbeddingModel =
 def save(
     connection: psycopg.Connection[Any], number: int, nodes: Sequence[Node], model: EmbeddingModel
 ) -> None:
-    repository = PostgresNodes(connection, number, None)
+    repository = PostgresNodes(connection, number, None, SearchText("simple"))
     repository.claim_projects({one.project for one in nodes})
     vector = TextEncoder(model).vector()
     repository.save(nodes, {one.key: Encoding(vector, None) for one in nodes})
@@ -373,7 +374,9 @@ def test_token_vectors_are_made_where_there_are_none_and_only_there(
 ) -> None:
     store(database, old, node(1), node(2))
     with database.transaction() as connection:
-        PostgresNodes(connection, old, TOKENS).save_tokens({node(1).key: b"\x01"})
+        PostgresNodes(connection, old, TOKENS, SearchText("simple")).save_tokens(
+            {node(1).key: b"\x01"}
+        )
     encoder = TextEncoder(token_model=TOKENS)
 
     reindexed(database, encoder)

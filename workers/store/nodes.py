@@ -1,4 +1,4 @@
-"""Writing nodes: a node, its vectors and its edges together, or nothing of it."""
+"""Writing nodes: a node, its vectors, words and edges together, or nothing of it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
+from workers.engines.search_text import SearchText
 from workers.model import (
     Encoding,
     Level,
@@ -16,6 +17,7 @@ from workers.model import (
     Sha256,
     Vector,
 )
+from workers.store.lexical import PostgresTerms
 from workers.store.queries import load_queries
 
 QUERIES = load_queries("write.sql")
@@ -26,8 +28,11 @@ Rows = Connection[dict[str, Any]]
 class PostgresNodes:
     """The node tables. The caller owns the connection and its transaction."""
 
-    def __init__(self, connection: Rows, model: int, token_model: str | None) -> None:
+    def __init__(
+        self, connection: Rows, model: int, token_model: str | None, search_text: SearchText
+    ) -> None:
         self._connection = connection
+        self._terms = PostgresTerms(connection, search_text)
         self._model = model
         self._token_model = token_model
 
@@ -53,7 +58,7 @@ class PostgresNodes:
     def save(
         self, nodes: Sequence[Node], encodings: Mapping[NodeKey, Encoding]
     ) -> dict[NodeKey, str]:
-        """Insert or update nodes, their edges, and their vectors where there are new ones.
+        """Insert or update nodes, their words, their edges, and new vectors where there are some.
 
         A vector given with a node wins over the engine's. A new node that has one and no encoding
         is left to be prepared for the reranker later.
@@ -64,6 +69,7 @@ class PostgresNodes:
         columns = Jsonb([_columns(node) for node in nodes])
         rows = self._rows("save_nodes", {"nodes": columns})
         results = {(row["project"], row["sha256"]): str(row["result"]) for row in rows}
+        self._terms.save([node for node in nodes if results[node.key] != "unchanged"])
         changed = self._save_edges(nodes) | self._save_vectors(nodes, encodings)
         self.save_tokens({key: one.tokens for key, one in encodings.items() if one.tokens})
         unprepared = [

@@ -14,7 +14,6 @@ from workers.ingest.exported import (
 from workers.ingest.parsed import Alive, Skipped
 from workers.ingest.reading import expand
 from workers.model import Node, ProjectName, Refused, Sha256
-from workers.store.nodes import PostgresNodes
 from workers.store.sources import PostgresSources
 from workers.tasks.report import Beat, Report
 from workers.tasks.saving import encode, lacks, save
@@ -55,7 +54,7 @@ def store_export(
                     PostgresSources(connection, project).save_exported_project(own)
             case ExportedSource() as source:
                 with work.database.transaction() as connection:
-                    PostgresNodes(connection, work.model, None).claim_projects([project])
+                    work.nodes(connection).claim_projects([project])
                     PostgresSources(connection, project).save_exported(source)
             case ExportedEnd(nodes=nodes):
                 if nodes != told:
@@ -88,7 +87,7 @@ def _store(
         kept = [one for one in batch if not isinstance(encodings.get(one[1].sha256), Refused)]
         present = [node for _, node, _ in kept]
         with work.database.transaction() as connection:
-            nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
+            nodes = work.nodes(connection)
             nodes.claim_projects([project])
             if lacks(nodes, project, present, encodings):
                 continue

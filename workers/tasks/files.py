@@ -22,7 +22,6 @@ from workers.ingest.reading import read_file
 from workers.model import Encoding, ProjectName, Refused, Sha256
 from workers.naming import project_name
 from workers.store.ingest_jobs import Claim, SubmittedFile, UnreadablePayload
-from workers.store.nodes import PostgresNodes
 from workers.store.sources import PostgresSources
 from workers.tasks.exports import store_export
 from workers.tasks.report import Beat, Report, now_and_then
@@ -199,7 +198,7 @@ def _store_plan(
         asked = [own.key for own in batch if own.key is not None]
         seen = {key: (known[key].source, known[key].sha256) for key in asked if key in known}
         with work.database.transaction() as connection:
-            nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
+            nodes = work.nodes(connection)
             nodes.claim_projects([project])
             sources = PostgresSources(connection, project)
             whole = [own.node for own in kept]
@@ -229,7 +228,7 @@ def _store_document(
             raise NotTaken(f"its text cannot be embedded: {refused.reason}")
         kept = [n for n in (root, *chunks) if not isinstance(encodings.get(n.sha256), Refused)]
         with work.database.transaction() as connection:
-            nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
+            nodes = work.nodes(connection)
             nodes.claim_projects([project])
             if lacks(nodes, project, kept, encodings):
                 continue

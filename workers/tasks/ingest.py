@@ -55,7 +55,7 @@ def prepare_tokens() -> None:
     work = wiring.ingest()
     while not end.passed():
         with work.database.transaction() as connection:
-            nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
+            nodes = work.nodes(connection)
             backlog = nodes.take_backlog(ENCODED)
             if not backlog:
                 return
@@ -229,7 +229,7 @@ def _store_nodes(
 
 def _levels(work: wiring.Ingest, project: ProjectName, shas: Any) -> dict[Sha256, Level]:
     with work.database.transaction() as connection:
-        nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
+        nodes = work.nodes(connection)
         return {sha: level for sha, (level, _) in nodes.find_nodes(project, shas).items()}
 
 
@@ -265,7 +265,7 @@ def _store(
     if not kept:
         return [], refusals
     with work.database.transaction() as connection:
-        nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
+        nodes = work.nodes(connection)
         nodes.claim_projects(node.project for node in kept)
         if any(node.key not in encodings for node in _bare(kept, _found(nodes, kept))):
             raise Forgotten  # what had a vector is no more
@@ -279,7 +279,7 @@ def _store(
 def _find(work: wiring.Ingest, batch: Sequence[Node]) -> dict[NodeKey, bool]:
     """Those of the batch that are stored, and whether they have a vector."""
     with work.database.transaction() as connection:
-        nodes = PostgresNodes(connection, work.model, work.encoder.token_model)
+        nodes = work.nodes(connection)
         return _found(nodes, batch)
 
 

@@ -18,7 +18,7 @@ def encode(
 ) -> dict[Sha256, Encoding | Refused]:
     """The encodings of those that have no vector and bring none."""
     with work.database.transaction() as connection:
-        store = PostgresNodes(connection, work.model, work.encoder.token_model)
+        store = work.nodes(connection)
         new = _without_vector(store, project, nodes, {})
     encodings: dict[Sha256, Encoding | Refused] = {}
     for start in range(0, len(new), ENCODED):

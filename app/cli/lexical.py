@@ -1,0 +1,67 @@
+"""`mem lexical`: the words of stored nodes, which lexical search compares."""
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from app.cli.database import open_database
+from app.cli.failures import CommandFailed, plain
+from app.cli.progress import interrupted, progress
+from app.cli.shell import echo_json, format_option, load_settings, store_failures
+
+if TYPE_CHECKING:
+    from workers.lexicon import Progress
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  mem lexical rebuild
+  mem lexical rebuild --project ops --all
+
+\b
+These commands need the database: POIMEN_DATABASE_URL, or a running `mem up`."""
+)
+def lexical() -> None:
+    """Look after the words that lexical search compares."""
+
+
+@lexical.command(
+    epilog="""\b
+Examples:
+  POIMEN_SEARCH_LANGUAGE=german mem lexical rebuild
+  mem lexical rebuild --project ops --all
+
+\b
+Start the workers with the same POIMEN_SEARCH_LANGUAGE first. Questions are answered meanwhile, but
+words that have another stem now are found only in the nodes that are done.
+Stop it at any time: the same command goes on where it was, but for --all, which begins anew."""
+)
+@click.option("-p", "--project", help="Only this one.")
+@click.option("--all", "is_all", is_flag=True, help="Also what is analysed in this way already.")
+@format_option
+def rebuild(project: str | None, is_all: bool, output: str) -> None:
+    """Analyse stored nodes for the language of POIMEN_SEARCH_LANGUAGE."""
+    from app.wiring import known_projects, renew_terms
+
+    settings, began_at = load_settings(), time.monotonic()
+    with store_failures():
+        database = open_database()
+        if project is not None and project not in known_projects(database):
+            raise CommandFailed(
+                f"there is no project {plain(project)}.",
+                "`mem projects` lists them.",
+                code="project_not_found",
+            )
+        with interrupted(), progress("analysing") as told:
+
+            def tell(done: "Progress") -> None:
+                told(done.done, done.total)
+
+            count = renew_terms(database, settings, project, tell, is_all=is_all)
+    if output == "json":
+        took_s = round(time.monotonic() - began_at, 3)
+        echo_json({"language": settings.search_language, "nodes": count, "took_s": took_s})
+    else:
+        click.echo(f"{count:,} nodes analysed for {settings.search_language}")
