@@ -117,6 +117,7 @@ class Client:
         limit: int = 5,
         timeout_seconds: int = 5,
         method: str = "auto",
+        semantic_weight: float | None = None,
         explain: bool = False,
     ) -> Body:
         """Ask a question of the named projects, or of every permitted one if none is named."""
@@ -130,6 +131,8 @@ class Client:
             parameters["project" if len(projects) == 1 else "projects"] = ",".join(projects)
         if levels:
             parameters["level"] = ",".join(levels)
+        if semantic_weight is not None:
+            parameters["semantic_weight"] = f"{semantic_weight:f}"
         if explain:
             parameters["explain"] = "true"
         return self._ask(
@@ -145,6 +148,7 @@ class Client:
         limit: int = 5,
         timeout_seconds: int = 60,
         method: str = "auto",
+        semantic_weight: float | None = None,
         explain: bool = False,
     ) -> Body:
         """Have a question answered in the background; the job's document names its id.
@@ -163,6 +167,8 @@ class Client:
             body["projects"] = list(projects)
         if levels:
             body["level"] = list(levels)
+        if semantic_weight is not None:
+            body["semantic_weight"] = semantic_weight
         return self._ask_once("POST", JOBS, body=body)
 
     def show_job(self, job_id: str, *, wait_seconds: int = 0, since: int | None = None) -> Body:

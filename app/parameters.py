@@ -22,9 +22,10 @@ from pydantic import (
 from werkzeug.datastructures import MultiDict
 
 from workers.errors import InvalidParameters
-from workers.model import PROJECT_NAME, Level, Query
+from workers.model import PROJECT_NAME, SEMANTIC_WEIGHT, Level, Method, Query
 from workers.naming import document_name
 from workers.nesting import DEEPEST_READ, is_nested_beyond
+from workers.routing import Route, route
 from workers.wording import ABSOLUTE_FOLDER, SHA256_PREFIX, place_of, wrong
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -33,6 +34,7 @@ MOST_FAULTS = 50
 """Of one request that are named: a list may hold a fault in each member."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?")
 
 
 def _integer(value: object) -> object:
@@ -40,6 +42,14 @@ def _integer(value: object) -> object:
         if not _INTEGER.fullmatch(value):
             raise ValueError("is not a whole number")
         return int(value)
+    return value
+
+
+def _number(value: object) -> object:
+    if isinstance(value, str):
+        if not _NUMBER.fullmatch(value):
+            raise ValueError("is not a number such as 0.6")
+        return float(value)
     return value
 
 
@@ -76,6 +86,7 @@ def _levels(value: list[str]) -> list[Level]:
 
 
 Integer = Annotated[int, BeforeValidator(_integer)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
 
 
@@ -84,7 +95,7 @@ QueryText = Annotated[
     StringConstraints(strip_whitespace=True, min_length=1, max_length=4000),
     AfterValidator(_no_nul),
 ]
-Method = Literal["auto", "hybrid", "semantic", "lexical"]
+AskedMethod = Literal["auto", "hybrid", "semantic", "lexical"]
 _NAMED = Annotated[str, StringConstraints(min_length=1)] | None
 
 _SAYS = {
@@ -92,7 +103,9 @@ _SAYS = {
     "project": "ask this project only, not together with `projects`;"
     " left out: every project you may read",
     "limit": "most results, cut to 1..50",
-    "method": "how to search; this version searches by meaning: auto or semantic",
+    "method": "how to search: by meaning (semantic), by words (lexical) or both (hybrid); auto:"
+    " words for what holds # or @ or is fewer than three words, else both",
+    "semantic_weight": "what the meaning counts in a hybrid search, 0..1; the words have the rest",
     "explain": "add the recall candidates of every project",
     "allow_partial": "false: an error unless every project answers completely",
 }
@@ -111,18 +124,17 @@ class Question(BaseModel):
     level: Sequence[Level | str]  # levels, once it is validated
     limit: int
     timeout_seconds: int
-    method: Method = Field("auto", description=_SAYS["method"])
+    method: AskedMethod = Field("auto", description=_SAYS["method"])
+    semantic_weight: float
     explain: bool
     allow_partial: bool
 
     @model_validator(mode="after")
-    def _only_what_works(self) -> Self:
+    def _one_way_to_name_projects(self) -> Self:
         if self.project is not None and self.projects is not None:
             raise InvalidParameters.of("projects", "cannot be given together with project")
         if self.projects is not None and "" in self.projects:
             raise InvalidParameters.of("projects", "has an empty name")
-        if self.method in ("hybrid", "lexical"):
-            raise InvalidParameters.of("method", "is not in this version; use auto or semantic")
         return self
 
     @property
@@ -135,7 +147,14 @@ class Question(BaseModel):
             levels=tuple(Level(level) for level in self.level),
             limit=min(50, max(1, self.limit)),
             is_explained=self.explain,
+            method=self.route.method,
+            semantic_weight=self.semantic_weight,
         )
+
+    @property
+    def route(self) -> Route:
+        """The way that is gone, and why."""
+        return route(self.query, None if self.method == "auto" else Method(self.method))
 
     def used(self) -> dict[str, int]:
         """The numbers that are cut to what is possible, as they are used."""
@@ -163,7 +182,9 @@ class QueryParameters(Question):
     )
     limit: Integer = Field(5, description=_SAYS["limit"])
     timeout_seconds: Integer = Field(5, description="time for the whole answer, cut to 1..30")
-    semantic_weight: str | None = Field(None, description="not in this version")
+    semantic_weight: Annotated[Share, BeforeValidator(_number)] = Field(
+        SEMANTIC_WEIGHT, description=_SAYS["semantic_weight"]
+    )
     filters: str | None = Field(None, description="not in this version")
     facets: str | None = Field(None, description="not in this version")
     explain: Boolean = Field(False, description=_SAYS["explain"])
@@ -171,7 +192,7 @@ class QueryParameters(Question):
 
     @model_validator(mode="after")
     def _not_yet(self) -> Self:
-        for name in ("semantic_weight", "filters", "facets"):
+        for name in ("filters", "facets"):
             if getattr(self, name) is not None:
                 raise InvalidParameters.of(name, "is not in this version")
         return self
@@ -193,6 +214,7 @@ class JobParameters(Question):
         validate_default=True,
     )
     limit: int = Field(5, description=_SAYS["limit"])
+    semantic_weight: Share = Field(SEMANTIC_WEIGHT, description=_SAYS["semantic_weight"])
     timeout_seconds: int = Field(60, description="time for the whole answer, cut to 1..600")
     explain: bool = Field(False, description=_SAYS["explain"])
     allow_partial: bool = Field(True, description=_SAYS["allow_partial"])

@@ -20,7 +20,18 @@ from pydantic import (
 from app.job_service import JobView
 from app.parameters import JobParameters, Question
 from app.problems import problem_of
-from workers.model import Answer, Change, Hit, Job, Kind, Level, Outcome, Status
+from workers.model import (
+    Answer,
+    Change,
+    Hit,
+    Job,
+    Kind,
+    Level,
+    Method,
+    Outcome,
+    Status,
+    Unreturned,
+)
 from workers.verdict import verdict
 
 Instant = Annotated[
@@ -51,12 +62,27 @@ class ParentBody(Body):
 
 
 class Breakdown(BaseModel):
-    semantic: Score
-    lexical: Score | None
+    semantic: Score | None = Field(description="null: the meaning was not compared")
+    lexical: Score | None = Field(
+        description="BM25 as s / (s + 8); 0: no word of the question; null: not looked for by words"
+    )
     semantic_weight: float
     lexical_weight: float
     fused: Score
-    reason: str
+    reason: str = Field(description="which of them found it: semantic, lexical or both")
+
+    @classmethod
+    def of(cls, hit: Hit) -> Self:
+        legs = {"semantic": hit.semantic_weight * (hit.semantic or 0.0)}
+        legs["lexical"] = (1 - hit.semantic_weight) * (hit.lexical or 0.0)
+        return cls(
+            semantic=hit.semantic,
+            lexical=hit.lexical,
+            semantic_weight=hit.semantic_weight,
+            lexical_weight=1 - hit.semantic_weight,
+            fused=hit.fused,
+            reason=" + ".join(leg for leg, score in legs.items() if score) or "no score",
+        )
 
 
 class Result(Body):
@@ -76,7 +102,9 @@ class Result(Body):
     timestamp: Instant | None
     tags: list[str]
     metadata: dict[str, Any]
-    query_score: Score = Field(description="cosine similarity found by recall, cut at 0")
+    query_score: Score = Field(
+        description="cosine similarity, cut at 0; the mapped BM25 score where no encoding was made"
+    )
     rerank_score: Score | None = Field(description="null: this hit was not reranked")
     score: Score = Field(description="rerank_score, else the fused score")
     breakdown: Breakdown
@@ -85,23 +113,15 @@ class Result(Body):
 
     @classmethod
     def of(cls, hit: Hit) -> Self:
-        breakdown = Breakdown(
-            semantic=hit.semantic,
-            lexical=None,
-            semantic_weight=1.0,
-            lexical_weight=0.0,
-            fused=hit.fused,
-            reason="semantic",
-        )
         values = {name: getattr(hit, name) for name in cls.model_fields if hasattr(hit, name)}
         return cls.model_validate(
             values
             | {
                 "id": hit.sha256,
                 "section": hit.title if hit.kind is Kind.CHUNK else None,
-                "query_score": hit.semantic,
+                "query_score": hit.lexical if hit.semantic is None else hit.semantic,
                 "score": hit.fused if hit.rerank_score is None else hit.rerank_score,
-                "breakdown": breakdown,
+                "breakdown": Breakdown.of(hit),
             }
         )
 
@@ -214,7 +234,7 @@ class Metrics(BaseModel):
     walk_ms: Milliseconds
     merge_ms: Milliseconds
     queue_ms: Milliseconds
-    semantic_engine: str
+    semantic_engine: str | None
     lexical_engine: str | None
     reranker: str | None
     total_docs_searched: int
@@ -236,8 +256,10 @@ class Metrics(BaseModel):
             walk_ms=slowest("walk"),
             merge_ms=answer.merge_ms,
             queue_ms=max((o.queue_ms for o in answer.outcomes), default=0.0),
-            semantic_engine="pgvector",
-            lexical_engine=None,
+            semantic_engine="pgvector" if known else None,
+            lexical_engine=next(
+                (o.lexical_engine for o in answer.outcomes if o.lexical_engine), None
+            ),
             reranker=next((o.reranker for o in answer.outcomes if o.reranker), None),
             total_docs_searched=sum(o.documents for o in answer.outcomes),
             cache=CacheUse(embedding=hit_or_miss if known else None, projects=origins),
@@ -245,13 +267,19 @@ class Metrics(BaseModel):
 
 
 class Candidate(Body):
-    rank: int = Field(description="place in recall's order, from 1")
+    rank: int = Field(description="place by fused score, from 1")
     sha256: str
     level: Level
-    distance: float = Field(description="cosine distance, 0 same .. 2 opposite")
-    query_score: float = Field(validation_alias="semantic")
-    rerank_score: float | None
+    semantic_rank: int | None = Field(description="place among the nearest; null: not among them")
+    distance: float | None = Field(description="cosine distance, 0 same .. 2 opposite")
+    semantic: Score | None
+    lexical_rank: int | None = Field(description="place by BM25; null: not among the best")
+    bm25: float | None
+    lexical: Score | None
+    fused: Score
+    rerank_score: Score | None
     final_rank: int = Field(description="place within its project after reranking")
+    unreturned: Unreturned | None = Field(description="why it is not in the answer; null: it is")
 
 
 class ExplainedProject(Body):
@@ -263,13 +291,21 @@ class Explanation(Body):
     projects: list[ExplainedProject] = Field(validation_alias="outcomes")
 
 
+class Routing(BaseModel):
+    """Why `search_method` is what it is."""
+
+    asked: str
+    reason: str
+
+
 class QueryResponse(BaseModel):
     query_id: str
     query: str
     project: str | None
     project_filter: str | None
     level_filter: list[Level]
-    search_method: str
+    search_method: Method
+    routing: Routing
     results: list[Result]
     filters_applied: dict[str, Any]
     projects_searched: list[str]
@@ -295,7 +331,8 @@ class QueryResponse(BaseModel):
             "project": parameters.project,
             "project_filter": parameters.project,
             "level_filter": parameters.level,
-            "search_method": "semantic",
+            "search_method": parameters.route.method,
+            "routing": Routing(asked=parameters.method, reason=parameters.route.reason),
             "results": [Result.of(hit) for hit in answer.hits],
             "filters_applied": {},
             "projects_searched": [o.project for o in answer.outcomes if o.status.has_answered],

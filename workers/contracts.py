@@ -1,10 +1,11 @@
 """What the front door and the workers say to each other: task names, queues, message shapes."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
-from workers.model import PROJECT_NAME, Answer, Kind, Level, Outcome, ProjectName
+from workers.model import PROJECT_NAME, Answer, Kind, Level, Outcome, ProjectName, Query
 
 SEARCH_PROJECT = "poimen.search_project"
 MERGE_RESULTS = "poimen.merge_results"
@@ -35,10 +36,7 @@ class SearchMessage(TypedDict):
 
     query_id: str
     projects: list[ProjectName]
-    text: str
-    levels: list[str]
-    limit: int
-    is_explained: bool
+    query: dict[str, Any]  # as `dump_query` makes it
     is_federated: bool
     is_job: bool  # submitted, and so polled, stopped and kept
     deadline_at: float  # the last instant at which an outcome is of use, by Redis's clock
@@ -61,8 +59,20 @@ class NodesPayload(TypedDict):
     nodes: list[object]
 
 
+_QUERY = TypeAdapter(Query)
 _OUTCOME = TypeAdapter(Outcome)
 _ANSWER = TypeAdapter(Answer)
+
+
+def dump_query(query: Query) -> dict[str, Any]:
+    """The question as plain values, for messages and rows."""
+    values: dict[str, Any] = _QUERY.dump_python(query, mode="json")
+    return values
+
+
+def load_query(values: Mapping[str, Any]) -> Query:
+    """What is not among the values is as by default; what is besides them is left alone."""
+    return _QUERY.validate_python(values)
 
 
 def dump_outcome(outcome: Outcome) -> bytes:

@@ -18,6 +18,7 @@ from workers.contracts import (
     QUERY_QUEUE,
     SEARCH_PROJECT,
     SearchMessage,
+    dump_query,
 )
 from workers.errors import QueueUnavailable
 from workers.model import ProjectName, Query, Sending
@@ -110,10 +111,7 @@ def _message(
     return {
         "query_id": sending.query_id,
         "projects": list(projects),
-        "text": query.text,
-        "levels": [level.value for level in query.levels],
-        "limit": query.limit,
-        "is_explained": query.is_explained,
+        "query": dump_query(query),
         "is_federated": is_federated,
         "is_job": sending.is_job,
         "deadline_at": sending.at + sending.left_s,

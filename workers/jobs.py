@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from workers.contracts import dump_query, load_query
 from workers.deadline import Clock, merge_reserve
 from workers.errors import PoimenError, QueueUnavailable, StoreUnavailable
 from workers.model import (
@@ -20,7 +21,6 @@ from workers.model import (
     Frozen,
     Job,
     JobLook,
-    Level,
     ProjectName,
     Query,
     Sending,
@@ -42,24 +42,12 @@ BLIND_S = 2.0  # past its deadline a job ends without Redis, if it has to
 
 def request_of(query: Query, asked: dict[str, Any], allow_partial: bool) -> dict[str, Any]:
     """What a job keeps of what was asked: for its workers, and as it was asked for its readers."""
-    return {
-        "text": query.text,
-        "levels": [level.value for level in query.levels],
-        "limit": query.limit,
-        "is_explained": query.is_explained,
-        "allow_partial": allow_partial,
-        "asked": asked,
-    }
+    return dump_query(query) | {"allow_partial": allow_partial, "asked": asked}
 
 
 def query_of(job: Job) -> Query:
     """The question of a job that has not expired."""
-    return Query(
-        text=job.request["text"],
-        levels=tuple(Level(level) for level in job.request["levels"]),
-        limit=job.request["limit"],
-        is_explained=job.request["is_explained"],
-    )
+    return load_query(job.request)
 
 
 class Jobs:

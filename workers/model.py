@@ -34,6 +34,14 @@ class Kind(StrEnum):
     SYNTHESIS = "synthesis"
 
 
+class Method(StrEnum):
+    """How candidates are found and scored: by meaning, by words, or by both."""
+
+    HYBRID = "hybrid"
+    SEMANTIC = "semantic"
+    LEXICAL = "lexical"
+
+
 class Status(StrEnum):
     """How one project's part of a query ended, or that it has not yet."""
 
@@ -105,7 +113,12 @@ class Question:
     """A question as a reranker may read it."""
 
     text: str
-    encoding: Encoding
+    encoding: Encoding | None  # None: there is none to be had
+
+
+SEMANTIC_WEIGHT = 0.6
+BM25_HALF = 8.0
+"""The BM25 score that counts as half: about that of a text with two rare words of a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +129,8 @@ class Query:
     levels: tuple[Level, ...] = (Level.L1, Level.L2)
     limit: int = 5
     is_explained: bool = False
+    method: Method = Method.HYBRID
+    semantic_weight: float = SEMANTIC_WEIGHT  # of a hybrid search; the words have the rest
 
     @property
     def recall_depth(self) -> int:
@@ -129,16 +144,23 @@ class Candidate:
 
     sha256: Sha256
     level: Level
-    distance: float  # cosine distance, 0 same .. 2 opposite
+    distance: float | None  # cosine distance, 0 same .. 2 opposite; None: not measured
     text_length: int = 0  # characters; as the next two, only of what reranking reads
     tokens: bytes | None = None
     text: str | None = None  # only for a reranker that reads it
+    bm25: float | None = None  # 0: holds no word of the question; None: not looked for by words
+    fused: float = 0.0
     rerank_score: float | None = None
 
     @property
-    def semantic(self) -> float:
+    def semantic(self) -> float | None:
         """Cosine similarity, cut at 0; float32 arithmetic may find a text nearer than itself."""
-        return min(1.0, max(0.0, 1.0 - self.distance))
+        return None if self.distance is None else min(1.0, max(0.0, 1.0 - self.distance))
+
+    @property
+    def lexical(self) -> float | None:
+        """The BM25 score, which has no upper end, in [0, 1); the same whatever else is found."""
+        return None if self.bm25 is None else self.bm25 / (self.bm25 + BM25_HALF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +216,20 @@ class Step:
     siblings: int  # parents the child has in all
 
 
+class Reads(StrEnum):
+    """What a reranker wants to know of candidates, beside where they stand."""
+
+    NOTHING = "nothing"
+    TOKENS = "tokens"  # and the text's length
+    TEXT = "text"
+
+
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What recall found in one project, and how it looked."""
+    """What recall by meaning found in one project, and how it looked."""
 
-    candidates: tuple[Candidate, ...]  # best first
-    found: int  # how many there are; `candidates` may only be the best of them
+    candidates: tuple[Candidate, ...]  # nearest first; after them those that were measured besides
+    found: int  # how many are nearest; of them, `candidates` may only hold the best
     documents: int  # nodes of the asked levels
     plan: str  # exact, or hnsw
 
@@ -240,8 +270,11 @@ class Hit:
     kind: Kind
     text: str
     source: str
-    semantic: float
+    semantic: float | None  # None: not measured
     rerank_score: float | None
+    lexical: float | None = None  # None: not looked for by words
+    fused: float = 0.0  # orders what was not reranked
+    semantic_weight: float = 1.0  # in `fused`; the words have the rest
     standing_id: str | None = None
     title: str | None = None
     breadcrumb: tuple[str, ...] = ()
@@ -253,23 +286,32 @@ class Hit:
     parents_omitted: int = 0
     is_excerpt: bool = False  # `text` is only the beginning
 
-    @property
-    def fused(self) -> float:
-        """The score that orders what was not reranked."""
-        return self.semantic
+
+class Unreturned(StrEnum):
+    """Why a candidate is not in the answer. A stable code."""
+
+    OUTRANKED_HERE = "outranked_in_project"
+    OUTRANKED = "outranked_by_other_projects"
+    DELETED = "deleted_meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What recall found, in its order, and where reranking moved it."""
+    """What recall found, by fused score, and where reranking moved it."""
 
     rank: int
     sha256: Sha256
     level: Level
-    distance: float
-    semantic: float
+    distance: float | None
+    semantic: float | None
+    bm25: float | None
+    lexical: float | None
+    fused: float
     rerank_score: float | None
     final_rank: int
+    semantic_rank: int | None  # in the leg that found it; None: that leg did not
+    lexical_rank: int | None
+    unreturned: Unreturned | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +341,7 @@ class Outcome:
     embedding_cache: str | None = None  # memory, redis, flight or miss
     embedder: str | None = None
     reranker: str | None = None
+    lexical_engine: str | None = None
     explained: tuple[Explained, ...] = ()
     task_id: str | None = None
     pid: int | None = None

@@ -25,6 +25,7 @@ from workers.model import (
     ProjectName,
     Query,
     Question,
+    Reads,
     Recalled,
     Refused,
     Sending,
@@ -129,14 +130,13 @@ class Searchable(Protocol):
         query: Vector,
         levels: Sequence[Level],
         depth: int,
-        tokens_for: int,
-        has_text: bool,
+        also: Collection[Sha256],
+        reads: Reads,
         deadline: Deadline,
     ) -> Recalled:
-        """The `depth` nearest nodes, best first.
+        """The `depth` nearest nodes, best first, and after them those of `also`, measured likewise.
 
-        The first `tokens_for` carry what was prepared for the reranker, and their text if
-        `has_text`.
+        A node without a vector of this model is not found, and of `also` it is left out.
         """
         ...
 
@@ -153,6 +153,12 @@ class Searchable(Protocol):
 
         At least these are among the candidates, and they are loaded.
         """
+        ...
+
+    def read(
+        self, candidates: Sequence[Candidate], reads: Reads, deadline: Deadline
+    ) -> list[Candidate]:
+        """The same candidates with what a reranker reads of them."""
         ...
 
     def load(self, nodes: Sequence[Sha256], fans: Sequence[int], deadline: Deadline) -> Loaded:

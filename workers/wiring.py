@@ -3,9 +3,11 @@
 Built in the process that uses it: neither connections nor model sessions survive a fork.
 """
 
+import contextvars
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +35,8 @@ from workers.ingest.drafts import Mask, ToolOutput
 from workers.ingest.redact import Redactor
 from workers.job_watch import JobWatch
 from workers.jobs import Jobs, Sweep
-from workers.model import ProjectName
+from workers.model import Matched, ProjectName
+from workers.pipeline.answer import Beside
 from workers.ports import Encoder, LexicalIndex, Reranker
 from workers.store.database import Database
 from workers.store.ingest_jobs import PostgresIngestJobs
@@ -63,7 +66,9 @@ class Search:
     exact_rows: int
     search_text: SearchText
 
-    def words_of(self, project: ProjectName) -> LexicalIndex:
+    beside: Beside
+
+    def lexical_of(self, project: ProjectName) -> LexicalIndex:
         return ProjectLexicon(self.database, project, self.search_text)
 
     def nodes_of(self, project: ProjectName) -> ProjectSearch:
@@ -283,7 +288,18 @@ def search() -> Search:
         indexed=IndexedProjects(database(), model, time.monotonic),
         exact_rows=settings().exact_rows,
         search_text=search_text(),
+        beside=_beside(),
     )
+
+
+def _beside() -> Beside:
+    """Threads for the lexical leg of searches: no more than could be reading at once."""
+    threads = ThreadPoolExecutor(settings().database_connections, thread_name_prefix="lexical")
+
+    def begin(work: Callable[[], Matched]) -> "Future[Matched]":
+        return threads.submit(contextvars.copy_context().run, work)
+
+    return begin
 
 
 @cache

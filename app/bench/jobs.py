@@ -237,7 +237,7 @@ class Exact:
             asked = Question(question, encoding)
             scores = LateInteraction().score(asked, nodes, Deadline.after(TIMEOUT_S))
         ranking = sorted(
-            (score is None, -(score or 0.0), -node.semantic, name, node.sha256)
+            (score is None, -(score or 0.0), -(node.semantic or 0.0), name, node.sha256)
             for score, node, name in zip(scores, nodes, names, strict=True)
         )
         return [(name, sha256) for *_, name, sha256 in ranking[:BEST]]

@@ -163,7 +163,7 @@ def _measure(
     gathered: Gathered,
 ) -> None:
     rerank_depth = settings.rerank_depth
-    with closing(Direct(servers.database_url, rerank_depth, settings.exact_rows)) as direct:
+    with closing(Direct(servers.database_url, settings)) as direct:
         suffix = RERANKED_SUFFIX if rerank_depth else ""
         writer = Writer(f"{options.seed}:questions{suffix}")
         bench = Bench(

@@ -24,7 +24,7 @@ from config.settings import Settings
 from workers.deadline import Deadline
 from workers.engines.build import build_embedded_encoder
 from workers.engines.encoders import EmbeddedEncoder
-from workers.model import Encoding, Level, Vector
+from workers.model import Encoding, Level, Reads, Vector
 from workers.store.database import Database
 from workers.store.models import use_model
 from workers.store.search import QUERIES, RECALL_HNSW, ProjectSearch
@@ -247,6 +247,6 @@ def _encode(bench: Bench, question: str) -> Vector:
 
 def _recall(search: ProjectSearch, vector: Vector) -> tuple[float, set[str]]:
     began = time.perf_counter()
-    recalled = search.recall(vector, ASKED, DEPTH, 0, False, Deadline.after(TIMEOUT_S))
+    recalled = search.recall(vector, ASKED, DEPTH, (), Reads.NOTHING, Deadline.after(TIMEOUT_S))
     spent = (time.perf_counter() - began) * 1000
     return spent, {candidate.sha256 for candidate in recalled.candidates}

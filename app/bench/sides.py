@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import psycopg
@@ -11,12 +12,15 @@ from app.bench.errors import BenchError
 from app.bench.scratch import client_of
 from app.client import Client
 from app.local.stack import StackInfo
+from config.settings import Settings
 from workers.deadline import Deadline
 from workers.engines.build import build_embedded_encoder, build_reranker
-from workers.model import Encoding, Frozen, Outcome, Query, Status
-from workers.pipeline.answer import answer
+from workers.engines.search_text import SearchText
+from workers.model import Encoding, Frozen, Matched, Outcome, Query, Status
+from workers.pipeline.answer import Engines, answer
 from workers.pipeline.merge import merge_outcomes
 from workers.store.database import Database
+from workers.store.lexical import ProjectLexicon
 from workers.store.models import use_model
 from workers.store.search import ProjectSearch
 from workers.store.vector_indexes import IndexedProjects
@@ -67,15 +71,16 @@ class Direct:
     No encoding is remembered, and nothing is said over HTTP.
     """
 
-    def __init__(self, database_url: str, rerank_depth: int, exact_rows: int) -> None:
+    def __init__(self, database_url: str, settings: Settings) -> None:
         self._url = database_url
         self._database = Database(database_url, CONNECTIONS)
         self._encoder = build_embedded_encoder()
         self._reranker = build_reranker()
         self._model = use_model(self._database, self._encoder.model, self._encoder.token_model)
-        self._exact_rows = exact_rows
+        self._exact_rows = settings.exact_rows
         self._indexed = IndexedProjects(self._database, self._model, time.monotonic)
-        self.rerank_depth = rerank_depth
+        self._search_text = SearchText(settings.search_language)
+        self.rerank_depth = settings.rerank_depth
 
     def close(self) -> None:
         self._database.close()
@@ -113,19 +118,27 @@ class Direct:
         return frozenset(pid for (pid,) in rows)
 
     def _search(self, query: Query, encoding: Encoding, project: str, depth: int) -> Outcome:
-        return answer(
-            query,
+        nodes = ProjectSearch(
+            self._database,
             project,
-            lambda _text, _deadline: (encoding, "given"),
-            ProjectSearch(
-                self._database,
-                project,
-                self._model,
-                self._encoder.token_model,
-                self._indexed,
-                self._exact_rows,
-            ),
-            self._reranker,
-            depth,
-            Deadline.after(TIMEOUT_S),
+            self._model,
+            self._encoder.token_model,
+            self._indexed,
+            self._exact_rows,
         )
+        engines = Engines(
+            encode=lambda _text, _deadline: (encoding, "given"),
+            nodes=nodes,
+            lexical=ProjectLexicon(self._database, project, self._search_text),
+            beside=_at_once,
+            reranker=self._reranker,
+            rerank_depth=depth,
+        )
+        return answer(query, project, engines, Deadline.after(TIMEOUT_S))
+
+
+def _at_once(work: Callable[[], Matched]) -> "Future[Matched]":
+    """In sequence, as everything on this side: nothing goes on beside something else."""
+    done: Future[Matched] = Future()
+    done.set_result(work())
+    return done

@@ -74,10 +74,16 @@ inferred; 3 partial answer."""
 )
 @click.option(
     "--method",
-    type=click.Choice(["auto", "semantic"]),
+    type=click.Choice(["auto", "hybrid", "semantic", "lexical"]),
     default="auto",
     show_default=True,
-    help="How to search.",
+    help="By meaning (semantic), by words (lexical) or both (hybrid); auto: words for a name or"
+    " two, else both.",
+)
+@click.option(
+    "--semantic-weight",
+    type=click.FloatRange(0, 1),
+    help="What the meaning counts in a hybrid search; the words have the rest.  [default: 0.6]",
 )
 @click.option(
     "--timeout",
@@ -139,6 +145,7 @@ def ask(
     levels: tuple[str, ...],
     limit: int,
     method: str = "auto",
+    semantic_weight: float | None = None,
     timeout: int = TIMEOUT_S,
     explain: bool = False,
 ) -> "Body":
@@ -150,6 +157,7 @@ def ask(
             levels=levels,
             limit=limit,
             method=method,
+            semantic_weight=semantic_weight,
             timeout_seconds=timeout,
             explain=explain,
         )

@@ -231,13 +231,16 @@ def listed(names: Sequence[str], separator: str) -> str:
 
 
 def show_explanation(answer: Item, look: Look) -> None:
-    """Per project how its part ran, then every recall candidate and where reranking moved it."""
+    """Per project how its part ran, then every candidate: what found it, its scores, its moves."""
     metrics = answer["metrics"]
     stages = ("queue_ms", "embed_ms", "recall_ms", "rerank_ms", "walk_ms", "merge_ms")
     times = "  ".join(
         f"{name[:-3]} {_ms(metrics[name])}" for name in stages if metrics.get(name) is not None
     )
-    look.echo(f"route {answer['search_method']}  {times}  total {_ms(answer['latency_ms'])}")
+    routing = answer["routing"]
+    total = _ms(answer["latency_ms"])
+    way = f"{answer['search_method']} ({plain(routing['reason'])})"
+    look.echo(f"route {way}  {times}  total {total}")
     candidates = {part["project"]: part["candidates"] for part in answer["explain"]["projects"]}
     for part in answer["federation"]["projects"]:
         look.echo("")
@@ -263,15 +266,29 @@ _RAN_AS = (("task", "task_id"), ("pid", "pid"), ("started", "started_at"))
 def _candidate_lines(project: str, candidates: Sequence[Item]) -> Iterator[str]:
     if not candidates:
         return
-    yield "rank  was  move  distance  query_score  rerank_score  level  ref"
+    yield (
+        "rank  fused-rank  move  distance  semantic (rank)  bm25   lexical (rank)  fused "
+        "  rerank_score  level  ref  why not in the answer"
+    )
     for candidate in sorted(candidates, key=lambda found: found["final_rank"]):
         was, now = candidate["rank"], candidate["final_rank"]
         move = f"{was - now:+d}" if was != now else "="
         yield (
-            f"{now:>4} {was:>4} {move:>5}  {candidate['distance']:>8.4f}"
-            f"  {candidate['query_score']:>11.4f}  {_candidate_score(candidate):>12}"
+            f"{now:>4}  {was:>10} {move:>5}  {_score(candidate['distance']):>8}"
+            f"  {_in_leg(candidate, 'semantic'):>15}  {_score(candidate['bm25'], 2):>5}"
+            f"  {_in_leg(candidate, 'lexical'):>14}  {candidate['fused']:.4f}"
+            f"  {_candidate_score(candidate):>12}"
             f"  {candidate['level']:<5}  {ref(project, candidate['sha256'])}"
-        )
+            f"  {candidate['unreturned'] or ''}"
+        ).rstrip()
+
+
+def _score(value: float | None, digits: int = 4) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _in_leg(candidate: Item, leg: str) -> str:
+    return f"{_score(candidate[leg])} ({candidate[f'{leg}_rank'] or '-'})"
 
 
 def _candidate_score(candidate: Item) -> str:

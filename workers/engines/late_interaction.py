@@ -241,13 +241,17 @@ class LateInteraction:
             ValueError: tokens that `Compressor` did not make.
         """
         query = question.encoding
-        if query.tokens is None:
+        if query is None or query.tokens is None:
             return [None] * len(candidates)
         packed = [candidate.tokens for candidate in candidates]
         sums = iter(interactions(query.tokens, [tokens for tokens in packed if tokens is not None]))
         return [
             None
             if candidate.tokens is None
-            else CALIBRATION.score(next(sums), 1 - candidate.distance, candidate.text_length)
+            else CALIBRATION.score(next(sums), _cosine(candidate), candidate.text_length)
             for candidate in candidates
         ]
+
+
+def _cosine(candidate: Candidate) -> float:
+    return 0.0 if candidate.distance is None else 1 - candidate.distance

@@ -1,10 +1,21 @@
 """From one outcome per project to one answer, and the one way a query ends."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from workers.model import Answer, Frozen, Hit, Notice, Outcome, ProjectName, Silence, Status
+from workers.model import (
+    Answer,
+    Frozen,
+    Hit,
+    NodeKey,
+    Notice,
+    Outcome,
+    ProjectName,
+    Silence,
+    Status,
+    Unreturned,
+)
 from workers.pipeline.walk import reaches_evidence
 from workers.ports import Runs
 
@@ -41,15 +52,27 @@ def merge_outcomes(query_id: str, frozen: Frozen) -> Answer:
     ]
     ranking = sorted((hit for outcome in outcomes for hit in outcome.hits), key=merge_order)
     hits = tuple(ranking[: frozen.limit])
+    shown = {(hit.project, hit.sha256) for hit in hits}
     return Answer(
         query_id=query_id,
         projects=frozen.projects,
         hits=hits,
-        outcomes=tuple(replace(outcome, hits=()) for outcome in outcomes),
+        outcomes=tuple(_without_hits(outcome, shown) for outcome in outcomes),
         warnings=tuple(_warnings(outcomes, hits)),
         finalized_by=frozen.by,
         documents=sum(frozen.documents),
     )
+
+
+def _without_hits(outcome: Outcome, shown: Collection[NodeKey]) -> Outcome:
+    """What remains of an outcome in the answer; candidates that lost to other projects' say so."""
+    explained = tuple(
+        one
+        if one.unreturned or (outcome.project, one.sha256) in shown
+        else replace(one, unreturned=Unreturned.OUTRANKED)
+        for one in outcome.explained
+    )
+    return replace(outcome, hits=(), explained=explained)
 
 
 def merge_order(hit: Hit) -> tuple[bool, float, float, str, str]:

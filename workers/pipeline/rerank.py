@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from workers.deadline import Deadline
 from workers.errors import DeadlineExceeded, NotReranked
 from workers.model import Candidate, Question
+from workers.pipeline.fusion import best_first
 from workers.ports import Reranker
 
 
@@ -60,9 +61,3 @@ def rerank(
     if len(scored) < len(wanted):
         return Reranked(order, len(scored), TRUNCATED, "out of time while reranking")
     return Reranked(order, len(scored))
-
-
-def best_first(candidate: Candidate) -> tuple[bool, float, float, str]:
-    """The sort key within one project: reranked before not, then scores, then sha256."""
-    score = candidate.rerank_score
-    return (score is None, -(score or 0.0), candidate.distance, candidate.sha256)

@@ -1,6 +1,7 @@
 """One project's nodes, as the query pipeline reads them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from workers.deadline import Deadline
@@ -12,6 +13,7 @@ from workers.model import (
     Node,
     Parent,
     ProjectName,
+    Reads,
     Recalled,
     Sha256,
     Step,
@@ -22,8 +24,9 @@ from workers.store.queries import load_queries
 from workers.store.vector_indexes import IndexedProjects
 
 QUERIES = load_queries("search.sql")
-RECALL_EXACT = QUERIES["nearest_exact"] + QUERIES["candidates"]
-RECALL_HNSW = QUERIES["nearest_hnsw"] + QUERIES["candidates"]
+RECALL_EXACT = QUERIES["nearest_exact"] + QUERIES["measured"] + QUERIES["read"]
+RECALL_HNSW = QUERIES["nearest_hnsw"] + QUERIES["measured"] + QUERIES["read"]
+READ = QUERIES["chosen"] + QUERIES["read"]
 RECALL_AND_LOAD = QUERIES["nearest_exact"] + QUERIES["hits"] + QUERIES["loaded"]
 LOAD = QUERIES["given"] + QUERIES["loaded"]
 
@@ -54,13 +57,12 @@ class ProjectSearch:
         query: Vector,
         levels: Sequence[Level],
         depth: int,
-        tokens_for: int,
-        has_text: bool,
+        also: Collection[Sha256],
+        reads: Reads,
         deadline: Deadline,
     ) -> Recalled:
         """Exact while that is quick; by the index, and exact after all if that found too few."""
-        arguments = self._looking(query, levels, depth)
-        arguments |= {"tokens_for": tokens_for, "has_text": has_text}
+        arguments = self._looking(query, levels, depth) | _reading(reads) | {"also": list(also)}
         share = self._share_if_large(levels, deadline)
         if share is not None:
             recalled = self._recall_hnsw(arguments, len(query), depth, share, deadline)
@@ -81,7 +83,7 @@ class ProjectSearch:
     ) -> tuple[Recalled, Loaded]:
         """In one statement, but for a large project."""
         if self._share_if_large(levels, deadline) is not None:
-            recalled = self.recall(query, levels, depth, 0, False, deadline)
+            recalled = self.recall(query, levels, depth, (), Reads.NOTHING, deadline)
             best = recalled.candidates[:hits]
             return recalled, self.load([one.sha256 for one in best], fans, deadline)
         arguments = self._looking(query, levels, depth) | {"hits": hits} | _loading(fans)
@@ -93,6 +95,17 @@ class ProjectSearch:
         )
         found, documents = rows[0]["found"], rows[0]["documents"]
         return Recalled(best, found, documents, "exact"), _loaded(rows)
+
+    def read(
+        self, candidates: Sequence[Candidate], reads: Reads, deadline: Deadline
+    ) -> list[Candidate]:
+        shas = [candidate.sha256 for candidate in candidates]
+        statement = Statement(READ, self._key | _reading(reads) | {"nodes": shas})
+        (rows,) = self._database.read([statement], deadline, "force_generic_plan")
+        return [
+            replace(candidate, **_read(row))
+            for candidate, row in zip(candidates, rows, strict=True)
+        ]
 
     def load(self, nodes: Sequence[Sha256], fans: Sequence[int], deadline: Deadline) -> Loaded:
         statement = Statement(LOAD, self._key | {"nodes": list(nodes)} | _loading(fans))
@@ -140,20 +153,31 @@ def _loading(fans: Sequence[int]) -> dict[str, Any]:
     }
 
 
+def _reading(reads: Reads) -> dict[str, Any]:
+    return {
+        "has_length": reads is not Reads.NOTHING,
+        "has_tokens": reads is Reads.TOKENS,
+        "has_text": reads is Reads.TEXT,
+    }
+
+
+def _read(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reranker reads of a candidate."""
+    return {
+        "text_length": row["text_length"] or 0,
+        "tokens": row["tokens"],
+        "text": row["text"],
+    }
+
+
 def _recalled(plan: str, rows: Rows) -> Recalled:
+    found = [row for row in rows if row["sha256"] is not None]
     candidates = tuple(
-        Candidate(
-            row["sha256"],
-            Level(row["level"]),
-            row["distance"],
-            row["text_length"] or 0,
-            row["tokens"],
-            row["text"],
-        )
-        for row in rows
-        if row["sha256"] is not None
+        Candidate(row["sha256"], Level(row["level"]), row["distance"], **_read(row))
+        for row in found
     )
-    return Recalled(candidates, len(candidates), rows[0]["documents"], plan)
+    nearest = sum(row["is_near"] for row in found)
+    return Recalled(candidates, nearest, rows[0]["documents"], plan)
 
 
 def _loaded(rows: Rows) -> Loaded:

@@ -20,11 +20,12 @@ from workers.contracts import (
     SEARCH_PROJECT,
     CanaryMessage,
     SearchMessage,
+    load_query,
 )
 from workers.deadline import Cut, Deadline
 from workers.errors import InternalError, PoimenError, QueueUnavailable, StoreUnavailable
-from workers.model import Encoding, Level, Outcome, ProjectName, Query, Status
-from workers.pipeline.answer import answer
+from workers.model import Encoding, Outcome, ProjectName, Query, Status
+from workers.pipeline.answer import Engines, answer
 from workers.pipeline.merge import finalize
 from workers.store.query_runs import Recorded
 
@@ -47,12 +48,7 @@ def search_project(task: Any, message: SearchMessage) -> bool:
     clock = wiring.clock()
     if clock.now() >= message["deadline_at"]:
         return False  # whoever waited has ended the query
-    query = Query(
-        text=message["text"],
-        levels=tuple(Level(level) for level in message["levels"]),
-        limit=message["limit"],
-        is_explained=message["is_explained"],
-    )
+    query = load_query(message["query"])
     task_id = task.request.id  # read here: a lane's thread has no current request
     recorded: set[Recorded | None] = set()
 
@@ -141,15 +137,15 @@ def _search(query: Query, project: ProjectName, until: Deadline, deadline: Deadl
             # The encoding is the whole query's, so it has the query's time and not a project's.
             return search.encoder.encode_query_with_origin(text, deadline)
 
-        found = answer(
-            query,
-            project,
+        engines = Engines(
             encode,
             search.nodes_of(project),
+            search.lexical_of(project),
+            search.beside,
             search.reranker,
             search.reranker.depth(query.limit),
-            until,
         )
+        found = answer(query, project, engines, until)
         return replace(found, embedder=search.encoder.model.name)
     except PoimenError as error:  # this worker cannot search at all
         return Outcome(project, Status.FAILED, reason=error.code, message=str(error))

@@ -15,7 +15,7 @@ from app.parameters import (
     validate,
 )
 from workers.errors import InvalidParameters
-from workers.model import Level
+from workers.model import Level, Method
 
 
 def read(**given_: str) -> QueryParameters:
@@ -146,14 +146,28 @@ def test_a_missing_question_is_required() -> None:
     assert caught.value.errors == [{"parameter": "query", "reason": "is required"}]
 
 
-@pytest.mark.parametrize("method", ["auto", "semantic"])
-def test_these_methods_work(method: str) -> None:
-    assert read(method=method).method == method
+@pytest.mark.parametrize("method", Method)
+def test_a_method_that_is_asked_for_is_used(method: Method) -> None:
+    assert read(method=method.value).to_query().method is method
 
 
-@pytest.mark.parametrize("method", ["hybrid", "lexical"])
-def test_a_method_of_another_version_is_said_to_be_one(method: str) -> None:
-    assert wrong(method=method) == {"method": "is not in this version; use auto or semantic"}
+def test_without_a_method_the_question_decides() -> None:
+    assert read(query="ORA-00942").to_query().method is Method.LEXICAL
+    assert read(query="why did it fail?").to_query().method is Method.HYBRID
+
+
+@pytest.mark.parametrize(("said", "weight"), [("0", 0), ("1", 1), ("0.25", 0.25), ("1.0", 1)])
+def test_the_weight_of_the_meaning_is_a_number_from_zero_to_one(said: str, weight: float) -> None:
+    assert read(semantic_weight=said).to_query().semantic_weight == weight
+
+
+def test_without_a_weight_the_meaning_counts_more_than_the_words() -> None:
+    assert read().to_query().semantic_weight == 0.6
+
+
+@pytest.mark.parametrize("said", ["", "half", "1.1", "-0.1", "nan", "inf", "1e-1", "0,5", "0." * 9])
+def test_a_weight_that_is_none_is_refused(said: str) -> None:
+    assert list(wrong(semantic_weight=said)) == ["semantic_weight"]
 
 
 @pytest.mark.parametrize("method", ["", "fuzzy", "AUTO"])
@@ -161,7 +175,7 @@ def test_an_unknown_method_is_refused_with_the_known_ones(method: str) -> None:
     assert "'semantic'" in wrong(method=method)["method"]
 
 
-@pytest.mark.parametrize("name", ["semantic_weight", "filters", "facets"])
+@pytest.mark.parametrize("name", ["filters", "facets"])
 @pytest.mark.parametrize("value", ["", "0.5", "{}"])
 def test_a_parameter_of_another_version_is_refused_and_never_ignored(name: str, value: str) -> None:
     assert wrong(**{name: value}) == {name: "is not in this version"}

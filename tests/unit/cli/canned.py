@@ -187,6 +187,7 @@ def answer(
         "query_id": "q1",
         "query": "why?",
         "search_method": "hybrid",
+        "routing": {"asked": "auto", "reason": "3 words or more"},
         "results": list(hits),
         "warnings": [],
         "warning_details": [],

@@ -231,21 +231,33 @@ def test_explain_shows_how_each_project_ran_and_where_reranking_moved_its_candid
     service: CannedService, mem: Mem
 ) -> None:
     found = {"rank": 3, "sha256": "ab" * 32, "level": "L1", "distance": 0.4347}
-    first = found | {"query_score": 0.5653, "rerank_score": 0.932, "final_rank": 1}
-    second = found | {"rank": 1, "query_score": 0.6, "rerank_score": None, "final_rank": 2}
+    found |= {"semantic": 0.5653, "semantic_rank": 2, "unreturned": None, "fused": 0.6}
+    by_words = {"bm25": 7.2512, "lexical": 0.4755, "lexical_rank": 1}
+    no_words = {"bm25": None, "lexical": None, "lexical_rank": None}
+    first = found | by_words | {"rerank_score": 0.932, "final_rank": 1}
+    second = found | no_words | {"rank": 1, "rerank_score": None, "final_rank": 2}
+    second["unreturned"] = "outranked_in_project"
     explain = {"projects": [{"project": "poimen", "candidates": [second, first]}]}
     service.answers[QUERY] = 200, answer(hit(), explain=explain)
 
     lines = mem("query", "-A", "--explain", "why?").stdout.splitlines()[4:]
 
-    assert lines[0] == "route hybrid  embed 6 ms  recall 9 ms  rerank 60 ms  total 96 ms"
+    assert (
+        lines[0]
+        == "route hybrid (3 words or more)  embed 6 ms  recall 9 ms  rerank 60 ms  total 96 ms"
+    )
     assert lines[2] == (
         "poimen  successful  81 ms (queued 8 ms)  recalled 50, reranked 50"
         "  task c0ffee  pid 4711  started 2026-08-03T10:00:00Z"
     )
-    assert lines[4].split()[:7] == ["1", "3", "+2", "0.4347", "0.5653", "0.9320", "L1"]
-    assert lines[4].endswith("poimen/abababababab")
-    assert lines[5].split()[:7] == ["2", "1", "-1", "0.4347", "0.6000", "not", "reranked"]
+    assert lines[4].split() == [
+        *("1", "3", "+2", "0.4347", "0.5653", "(2)", "7.25", "0.4755", "(1)", "0.6000", "0.9320"),
+        *("L1", "poimen/abababababab"),
+    ]
+    assert lines[5].split() == [
+        *("2", "1", "-1", "0.4347", "0.5653", "(2)", "-", "-", "(-)", "0.6000", "not", "reranked"),
+        *("L1", "poimen/abababababab", "outranked_in_project"),
+    ]
 
 
 def test_the_project_is_the_one_with_the_nearest_root(

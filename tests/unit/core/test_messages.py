@@ -1,5 +1,6 @@
 """What is written to Redis by one process is read by another as it was."""
 
+import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -7,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from workers.contracts import dump_answer, dump_outcome, load_answer, load_outcome, worker_key
+from workers.contracts import (
+    dump_answer,
+    dump_outcome,
+    dump_query,
+    load_answer,
+    load_outcome,
+    load_query,
+    worker_key,
+)
 from workers.model import (
     Answer,
     Explained,
@@ -17,6 +26,7 @@ from workers.model import (
     Notice,
     Outcome,
     Parent,
+    Query,
     Status,
 )
 
@@ -35,15 +45,28 @@ trees = st.recursive(st.just(()), parents, max_leaves=4)
 hits = st.builds(
     Hit,
     text=words,
-    semantic=scores,
+    semantic=st.none() | scores,
     rerank_score=st.none() | scores,
+    lexical=st.none() | scores,
+    fused=scores,
+    semantic_weight=scores,
     timestamp=st.none() | instants,
     tags=st.lists(words, max_size=3).map(tuple),
     breadcrumb=st.lists(words, max_size=3).map(tuple),
     metadata=metadata,
     parents=trees,
 )
-explained = st.builds(Explained, distance=scores, semantic=scores, rerank_score=st.none() | scores)
+maybe = st.none() | scores
+explained = st.builds(
+    Explained,
+    distance=maybe,
+    semantic=maybe,
+    bm25=maybe,
+    lexical=maybe,
+    fused=scores,
+    rerank_score=maybe,
+)
+queries = st.builds(Query, text=words, semantic_weight=scores)
 outcomes = st.builds(
     Outcome,
     hits=st.lists(hits, max_size=2).map(tuple),
@@ -61,6 +84,17 @@ answers = st.builds(
     warnings=st.lists(st.builds(Notice), max_size=2).map(tuple),
     merge_ms=scores,
 )
+
+
+@given(queries)
+def test_a_question_survives_the_journey(query: Query) -> None:
+    assert load_query(json.loads(json.dumps(dump_query(query)))) == query
+
+
+def test_what_an_older_version_does_not_say_of_a_question_is_as_by_default() -> None:
+    said = {"text": "why", "levels": ["L0"], "limit": 3, "is_explained": False, "asked": {}}
+
+    assert load_query(said) == Query("why", (Level.L0,), 3)
 
 
 @given(outcomes)

@@ -1,7 +1,8 @@
 """Stand-ins for what the pipeline asks of the outside, and short ways to make its values."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,10 +18,13 @@ from workers.model import (
     Kind,
     Level,
     Loaded,
+    Match,
+    Matched,
     Node,
     Outcome,
     Parent,
     Question,
+    Reads,
     Recalled,
     Silence,
     Status,
@@ -123,27 +127,39 @@ class FakeMemory:
     on_recall: Callable[[], None] = nothing
     on_walk: Callable[[], None] = nothing
     forgotten: frozenset[str] = frozenset()  # deleted after recall saw them
-    asked_depths: list[tuple[int, int]] = field(default_factory=list)
-    asked_texts: list[bool] = field(default_factory=list)
+    asked_depths: list[int] = field(default_factory=list)
+    reads: list[tuple[Reads, list[str]]] = field(default_factory=list)  # what, and of which nodes
 
     def recall(
         self,
         query: Vector,
         levels: Sequence[Level],
         depth: int,
-        tokens_for: int,
-        has_text: bool,
+        also: Collection[str],
+        reads: Reads,
         deadline: Deadline,
     ) -> Recalled:
         self.on_recall()
         in_time(deadline)
-        self.asked_depths.append((depth, tokens_for))
-        self.asked_texts.append(has_text)
+        self.asked_depths.append(depth)
         asked = [name for name in self.distances if self.nodes[name].level in levels]
         nearest = sorted(asked, key=lambda name: (self.distances[name], name))[:depth]
-        found = [candidate(name, self.distances[name], self.nodes[name].level) for name in nearest]
+        besides = [name for name in also if name in self.distances and name not in nearest]
+        found = [
+            candidate(name, self.distances[name], self.nodes[name].level)
+            for name in (*nearest, *besides)
+        ]
+        if reads is not Reads.NOTHING:
+            self.reads.append((reads, ids(found)))
         documents = sum(one.level in levels for one in self.nodes.values())
-        return Recalled(tuple(found), len(found), documents, plan="exact")
+        return Recalled(tuple(found), len(nearest), documents, plan="exact")
+
+    def read(
+        self, candidates: Sequence[Candidate], reads: Reads, deadline: Deadline
+    ) -> list[Candidate]:
+        in_time(deadline)
+        self.reads.append((reads, ids(candidates)))
+        return [replace(one, text_length=10) for one in candidates]
 
     def recall_and_load(
         self,
@@ -154,7 +170,7 @@ class FakeMemory:
         fans: Sequence[int],
         deadline: Deadline,
     ) -> tuple[Recalled, Loaded]:
-        recalled = self.recall(query, levels, depth, 0, False, deadline)
+        recalled = self.recall(query, levels, depth, (), Reads.NOTHING, deadline)
         best = recalled.candidates[:hits]
         return replace(recalled, candidates=best), self.load(ids(best), fans, deadline)
 
@@ -173,6 +189,41 @@ class FakeMemory:
             layer = [step.parent.sha256 for child in layer for step in found[child]]
         kept = {name: self.nodes[name] for name in nodes if name not in self.forgotten}
         return Loaded(kept, [step for steps in found.values() for step in steps])
+
+
+@dataclass
+class FakeWords:
+    """Which nodes hold words of the question, and how well; `on_recall` as in `FakeMemory`."""
+
+    memory: FakeMemory
+    bm25: Mapping[str, float] = field(default_factory=dict)
+    on_recall: Callable[[], None] = nothing
+    engine = "fake words"
+
+    def recall(self, text: str, levels: Sequence[Level], depth: int, deadline: Deadline) -> Matched:
+        self.on_recall()
+        in_time(deadline)
+        asked = [name for name in self.bm25 if self.memory.nodes[name].level in levels]
+        best = sorted(asked, key=lambda name: (-self.bm25[name], name))[:depth]
+        matches = [Match(name, self.memory.nodes[name].level, self.bm25[name]) for name in best]
+        documents = sum(node.level in levels for node in self.memory.nodes.values())
+        return Matched(tuple(matches), False, documents)
+
+    def scores(
+        self, text: str, levels: Sequence[Level], nodes: Sequence[str], deadline: Deadline
+    ) -> list[float]:
+        in_time(deadline)
+        return [self.bm25.get(name, 0.0) for name in nodes]
+
+
+def at_once(work: Callable[[], Matched]) -> "Future[Matched]":
+    """Done before it is asked for, as far as a test can tell."""
+    future: Future[Matched] = Future()
+    try:
+        future.set_result(work())
+    except Exception as error:  # noqa: BLE001  # whoever asks for the result gets it
+        future.set_exception(error)
+    return future
 
 
 def in_time(deadline: Deadline) -> None:
@@ -196,7 +247,8 @@ def hit(
     semantic: float = 0.5,
     text: str = "text",
 ) -> Hit:
-    return Hit(project, name, Level.L0, Kind.TURN, text, "source", semantic, rerank_score)
+    place = (project, name, Level.L0, Kind.TURN, text, "source")
+    return Hit(*place, semantic, rerank_score, fused=semantic)
 
 
 def found(project: str, *hits: Hit, status: Status = Status.SUCCESSFUL) -> Outcome:

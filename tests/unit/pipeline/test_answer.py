@@ -1,5 +1,6 @@
 """How one project answers one question, and every way in which it may not."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,12 @@ from tests.unit.pipeline.pipeline_fakes import (
     FakeClock,
     FakeMemory,
     FakeScorer,
+    FakeWords,
+    at_once,
     ids,
     memory_of,
     node,
+    nothing,
 )
 from workers.deadline import Deadline
 from workers.errors import (
@@ -20,8 +24,8 @@ from workers.errors import (
     NotReranked,
     PoimenError,
 )
-from workers.model import Encoding, Level, Outcome, Query, Status
-from workers.pipeline.answer import answer
+from workers.model import Encoding, Level, Method, Outcome, Query, Reads, Status, Unreturned
+from workers.pipeline.answer import Engines, answer
 
 ALL_LEVELS = (Level.L0, Level.L1, Level.L2)
 
@@ -35,7 +39,9 @@ class Asker:
         self.embed_error: PoimenError | None = None
         self.scorer = FakeScorer()
         self.timeout_s = 2.0
-        self.query = Query("why", levels=ALL_LEVELS)
+        self.query = Query("why", levels=ALL_LEVELS, method=Method.SEMANTIC)
+        self.bm25: dict[str, float] = {}
+        self.on_words: Callable[[], None] = nothing
 
     def encode(self, text: str, deadline: Deadline) -> tuple[Encoding, str]:
         self.clock.advance(self.embed_s)
@@ -47,7 +53,9 @@ class Asker:
 
     def ask(self, memory: FakeMemory, rerank_depth: int = 100) -> Outcome:
         deadline = self.clock.deadline_in(self.timeout_s)
-        return answer(self.query, "p", self.encode, memory, self.scorer, rerank_depth, deadline)
+        words = FakeWords(memory, self.bm25, self.on_words)
+        engines = Engines(self.encode, memory, words, at_once, self.scorer, rerank_depth)
+        return answer(self.query, "p", engines, deadline)
 
 
 @pytest.fixture
@@ -105,13 +113,13 @@ def test_recall_is_wider_than_the_answer(asker: Asker, limit: int, depth: int) -
 
     asker.ask(memory, rerank_depth=7)
 
-    assert memory.asked_depths == [(depth, 7)]
+    assert memory.asked_depths == [depth]
 
 
 def test_only_the_asked_levels_are_searched_and_counted(asker: Asker) -> None:
     nodes = {"turn": node("turn"), "note": node("note", Level.L1)}
     memory = FakeMemory({"turn": 0.1, "note": 0.2}, nodes, {"note": ["turn"]})
-    asker.query = Query("why")
+    asker.query = Query("why", method=Method.SEMANTIC)
 
     outcome = asker.ask(memory)
 
@@ -238,18 +246,22 @@ def test_a_reranker_that_fails_makes_a_partial_answer_in_the_order_of_recall(ask
 
 
 @pytest.mark.parametrize(
-    ("needs_text", "rerank_depth", "has_text"),
-    [(True, 15, True), (False, 100, False), (True, 0, False)],
+    ("needs_text", "rerank_depth", "reads"),
+    [
+        (True, 1, [(Reads.TEXT, ["a"])]),  # of those only that are reranked
+        (False, 100, [(Reads.TOKENS, ["a", "b"])]),
+        (True, 0, []),
+    ],
 )
-def test_texts_are_read_only_for_a_reranker_that_reads_them(
-    asker: Asker, needs_text: bool, rerank_depth: int, has_text: bool
+def test_a_candidate_is_read_once_and_only_for_a_reranker(
+    asker: Asker, needs_text: bool, rerank_depth: int, reads: list[tuple[Reads, list[str]]]
 ) -> None:
-    memory = memory_of("a")
+    memory = memory_of("a", "b")
     asker.scorer = FakeScorer(needs_text=needs_text)
 
     asker.ask(memory, rerank_depth)
 
-    assert memory.asked_texts == [has_text]
+    assert memory.reads == reads
 
 
 def test_reranking_leaves_time_to_load_what_it_ranked(asker: Asker) -> None:
@@ -290,3 +302,145 @@ def test_the_time_of_every_stage_is_told_in_milliseconds(asker: Asker) -> None:
 
     expected = {"embed": 100, "recall": 200, "rerank": 300, "walk": 400}
     assert outcome.stages_ms == pytest.approx(expected)
+
+
+@pytest.fixture
+def hybrid(asker: Asker) -> Asker:
+    asker.query = replace(asker.query, method=Method.HYBRID)
+    return asker
+
+
+def test_what_only_its_words_find_is_found(hybrid: Asker) -> None:
+    names = [f"n{number:02}" for number in range(80)]
+    hybrid.bm25 = {"n79": 24.0}
+    hybrid.query = replace(hybrid.query, semantic_weight=0.3)
+
+    outcome = hybrid.ask(memory_of(*names), rerank_depth=0)
+
+    assert outcome.candidates == 51  # the fifty nearest, and it
+    assert ids(outcome.hits)[0] == "n79"
+    (best, *_) = outcome.hits
+    assert (best.semantic, best.lexical) == (pytest.approx(0.21), 0.75)
+    assert best.fused == pytest.approx(0.3 * 0.21 + 0.7 * 0.75)
+    assert outcome.lexical_engine == "fake words"
+
+
+def test_a_candidate_of_one_leg_has_its_exact_score_in_the_other(hybrid: Asker) -> None:
+    names = [f"n{number:02}" for number in range(60)]
+    hybrid.bm25 = dict.fromkeys(names, 8.0)  # more than fifty hold the word: some are cut off
+    hybrid.query = replace(hybrid.query, is_explained=True)
+
+    outcome = hybrid.ask(memory_of(*names), rerank_depth=0)
+
+    assert {one.lexical for one in outcome.explained} == {0.5}
+    assert None not in {one.semantic for one in outcome.explained}
+
+
+def test_a_text_without_a_word_of_the_question_scores_nothing_by_words(hybrid: Asker) -> None:
+    (hit,) = hybrid.ask(memory_of("a")).hits
+
+    assert hit.lexical == 0.0
+
+
+@pytest.mark.parametrize(("weight", "first"), [(1.0, "near"), (0.0, "word"), (0.6, "word")])
+def test_the_weight_decides_between_meaning_and_words(
+    hybrid: Asker, weight: float, first: str
+) -> None:
+    hybrid.query = replace(hybrid.query, semantic_weight=weight)
+    hybrid.bm25 = {"word": 20.0}
+    memory = memory_of("near", "word")
+
+    outcome = hybrid.ask(memory, rerank_depth=0)
+
+    assert ids(outcome.hits)[0] == first
+    assert [hit.semantic_weight for hit in outcome.hits] == [weight, weight]
+
+
+def test_searching_by_words_finds_only_what_holds_one(asker: Asker) -> None:
+    asker.query = replace(asker.query, method=Method.LEXICAL)
+    asker.bm25 = {"b": 1.0, "c": 2.0}
+
+    outcome = asker.ask(memory_of("a", "b", "c"), rerank_depth=0)
+
+    assert ids(outcome.hits) == ["c", "b"]
+    assert [hit.fused for hit in outcome.hits] == [hit.lexical for hit in outcome.hits]
+
+
+def test_without_an_embedding_the_words_answer_and_it_is_said(hybrid: Asker) -> None:
+    hybrid.embed_error = EmbeddingServiceUnavailable("the model server refused")
+    hybrid.bm25 = {"b": 1.0}
+
+    outcome = hybrid.ask(memory_of("a", "b"))
+
+    assert ids(outcome.hits) == ["b"]
+    assert (outcome.status, outcome.reason) == (Status.PARTIAL, "embedding_service_unavailable")
+    assert outcome.message == "searched by words alone: the model server refused"
+    assert [(hit.semantic, hit.semantic_weight) for hit in outcome.hits] == [(None, 0.0)]
+    assert outcome.hits[0].rerank_score is None
+
+
+def test_an_embedding_that_fails_with_the_last_of_the_time_is_an_error(hybrid: Asker) -> None:
+    hybrid.embed_error = EmbeddingServiceUnavailable("no answer")
+    hybrid.embed_s = 3.0
+    hybrid.bm25 = {"a": 1.0}
+
+    outcome = hybrid.ask(memory_of("a"))
+
+    assert (outcome.status, outcome.reason) == (Status.FAILED, "embedding_service_unavailable")
+
+
+def test_a_reranker_of_texts_needs_no_embedding(asker: Asker) -> None:
+    asker.query = replace(asker.query, method=Method.LEXICAL)
+    asker.embed_error = EmbeddingServiceUnavailable("the model server refused")
+    asker.scorer = FakeScorer({"a": 0.1, "b": 0.9}, needs_text=True)
+    asker.bm25 = {"a": 2.0, "b": 1.0}
+
+    outcome = asker.ask(memory_of("a", "b"))
+
+    assert outcome.status is Status.SUCCESSFUL
+    assert ids(outcome.hits) == ["b", "a"]
+
+
+def test_words_that_come_too_late_are_a_timeout(hybrid: Asker) -> None:
+    hybrid.on_words = hybrid.clock.taking(3.0)
+
+    outcome = hybrid.ask(memory_of("a"))
+
+    assert outcome.status is Status.TIMED_OUT
+
+
+def test_of_both_legs_each_candidate_is_read_once(hybrid: Asker) -> None:
+    names = [f"n{number:02}" for number in range(60)]
+    hybrid.bm25 = dict.fromkeys(names[40:], 1.0)
+    memory = memory_of(*names)
+
+    hybrid.ask(memory, rerank_depth=100)
+    hybrid.ask(memory, rerank_depth=20)
+
+    assert [(what, len(of)) for what, of in memory.reads] == [
+        (Reads.TOKENS, 60),  # all are to be reranked
+        (Reads.TOKENS, 20),  # it takes fusing to know which
+    ]
+
+
+def test_explained_it_says_which_leg_found_a_candidate_and_why_it_is_not_shown(
+    hybrid: Asker,
+) -> None:
+    hybrid.scorer = FakeScorer({"a": 0.1, "b": 0.9, "c": 0.5, "d": 0.2})
+    hybrid.query = replace(hybrid.query, is_explained=True, limit=2)
+    hybrid.bm25 = {"b": 3.0, "c": 30.0}
+    memory = memory_of("a", "b", "c", "d")
+    memory.forgotten = frozenset({"c"})
+
+    outcome = hybrid.ask(memory)
+
+    told = {
+        one.sha256: (one.semantic_rank, one.lexical_rank, one.unreturned)
+        for one in outcome.explained
+    }
+    assert told == {
+        "a": (1, None, Unreturned.OUTRANKED_HERE),
+        "b": (2, 2, None),
+        "c": (3, 1, Unreturned.DELETED),
+        "d": (4, None, Unreturned.OUTRANKED_HERE),
+    }

@@ -1,7 +1,7 @@
 -- name: nearest_exact
 -- Recall: the vectors of one project nearest to a question, each exactly measured. The vector table
 -- alone picks them. `+ 0` keeps any vector index out of it: an index would lose rows to the filters.
--- `candidates` or `hits` goes on from here.
+-- `measured` or `hits` goes on from here.
 WITH nearest AS MATERIALIZED (
     SELECT sha256, level, (embedding <=> %(query)s) + 0 AS distance
       FROM node_vector
@@ -38,17 +38,40 @@ WITH nearest AS MATERIALIZED (
      WHERE project = %(project)s AND level = ANY(%(levels)s)
 )
 
--- name: candidates
--- The nearest, best first, each with the number of nodes that were looked at; where there are none,
--- one row with that alone. The first %(tokens_for)s carry what a reranker reads, so that it needs no
--- second statement. They are looked up after (OFFSET 0 keeps the planner from turning that into
--- joins, which cost more than the search). The size of a very long text stands for its characters:
--- counting them would read all of it, and beyond so many none makes a difference.
-, ranked AS (
-    SELECT *, row_number() OVER (ORDER BY distance + 0, sha256) AS rank FROM nearest
+-- name: measured
+-- The nearest, best first, then those of %(also)s that are not among them, measured likewise. `read`
+-- goes on from here.
+, measured AS (
+    SELECT sha256, level, distance + 0 AS distance, true AS is_near FROM nearest
+     UNION ALL
+    SELECT also.sha256, vector.level, vector.distance, false
+      FROM unnest(%(also)s::text[]) AS also (sha256)
+     CROSS JOIN LATERAL (  -- OFFSET 0 keeps it one look-up a node
+           SELECT level, (embedding <=> %(query)s) + 0 AS distance
+             FROM node_vector
+            WHERE project = %(project)s AND model = %(model)s AND sha256 = also.sha256
+           OFFSET 0) AS vector
+     WHERE also.sha256 <> ALL(ARRAY(SELECT sha256 FROM nearest))
+), ranked AS (
+    SELECT *, row_number() OVER (ORDER BY is_near DESC, distance, sha256) AS rank FROM measured
 )
-SELECT counted.documents, ranked.sha256, ranked.level, ranked.distance, node.text_length, node.text,
-       tokens.tokens
+
+-- name: chosen
+-- Candidates of which it is known already where they stand. `read` goes on from here.
+WITH counted AS (
+    SELECT NULL::bigint AS documents
+), ranked AS (
+    SELECT sha256, NULL AS level, NULL::float8 AS distance, false AS is_near, rank
+      FROM unnest(%(nodes)s::text[]) WITH ORDINALITY AS node (sha256, rank)
+)
+
+-- name: read
+-- Candidates in their order, each with the number of nodes that were looked at; where there are none,
+-- one row with that alone. What a reranker reads of them is looked up after (OFFSET 0 keeps the
+-- planner from turning that into joins, which cost more than the search). The size of a very long text stands for its characters:
+-- counting them would read all of it, and beyond so many none makes a difference.
+SELECT counted.documents, ranked.sha256, ranked.level, ranked.distance, ranked.is_near,
+       node.text_length, node.text, tokens.tokens
   FROM counted
   LEFT JOIN ranked ON true
   LEFT JOIN LATERAL (
@@ -56,13 +79,13 @@ SELECT counted.documents, ranked.sha256, ranked.level, ranked.distance, node.tex
                    ELSE length(text) END AS text_length,
               CASE WHEN %(has_text)s THEN left(text, 40000) END AS text
          FROM memory_node
-        WHERE project = %(project)s AND sha256 = ranked.sha256 AND ranked.rank <= %(tokens_for)s
+        WHERE %(has_length)s AND project = %(project)s AND sha256 = ranked.sha256
        OFFSET 0) AS node ON true
   LEFT JOIN LATERAL (
        SELECT tokens
          FROM node_tokens
-        WHERE project = %(project)s AND token_model = %(token_model)s
-          AND sha256 = ranked.sha256 AND ranked.rank <= %(tokens_for)s
+        WHERE %(has_tokens)s AND project = %(project)s AND token_model = %(token_model)s
+          AND sha256 = ranked.sha256
        OFFSET 0) AS tokens ON true
  ORDER BY ranked.rank
 
