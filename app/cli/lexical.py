@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Examples:
   mem lexical rebuild
   mem lexical rebuild --project ops --all
+  POIMEN_SEARCH_LANGUAGE=german mem lexical rebuild
 
 \b
 These commands need the database: POIMEN_DATABASE_URL, or a running `mem up`."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.service import Service, running, until
 from workers.deadline import Deadline
-from workers.model import Level
+from workers.model import Level, Reads
 from workers.pipeline.walk import FANS
 from workers.store.database import Database
 from workers.store.search import QUERIES, RECALL_HNSW, ProjectSearch
@@ -95,9 +95,11 @@ def test_the_planner_uses_the_project_s_own_index(large: Service) -> None:
         "model": 1,
         "levels": ["L0", "L1"],
         "depth": 50,
-        "tokens_for": 0,
-        "token_model": None,
+        "also": [],
+        "has_length": False,
+        "has_tokens": False,
         "has_text": False,
+        "token_model": None,
         "query": json.dumps(vectors(1)[0].tolist()),
     }
     with large.connect() as connection, connection.transaction():
@@ -120,7 +122,7 @@ def test_the_index_finds_what_exact_recall_finds(searches: dict[str, ProjectSear
     found = expected = 0
     for question in vectors(40):
         served, exact = (
-            searches[name].recall(question, [Level.L0, Level.L1], 50, 0, False, LATER)
+            searches[name].recall(question, [Level.L0, Level.L1], 50, (), Reads.NOTHING, LATER)
             for name in ("served", "exact")
         )
         assert (served.plan, exact.plan) == ("hnsw", "exact")
@@ -139,8 +141,8 @@ def test_no_filter_makes_the_index_answer_short(
     searches: dict[str, ProjectSearch], levels: list[Level], depth: int
 ) -> None:
     for question in vectors(5):
-        served = searches["served"].recall(question, levels, depth, 0, False, LATER)
-        exact = searches["exact"].recall(question, levels, depth, 0, False, LATER)
+        served = searches["served"].recall(question, levels, depth, (), Reads.NOTHING, LATER)
+        exact = searches["exact"].recall(question, levels, depth, (), Reads.NOTHING, LATER)
 
         assert len(served.candidates) == len(exact.candidates)
         assert served.documents == exact.documents
@@ -153,7 +155,7 @@ def test_recalling_and_loading_at_once_finds_the_same(
 ) -> None:
     (question,) = vectors(1)
     levels = [Level.L0, Level.L1]
-    recalled = searches[name].recall(question, levels, 50, 0, False, LATER)
+    recalled = searches[name].recall(question, levels, 50, (), Reads.NOTHING, LATER)
     best = recalled.candidates[:5]
 
     at_once, loaded = searches[name].recall_and_load(question, levels, 50, 5, FANS, LATER)

@@ -68,7 +68,8 @@ def test_mem_query_a5_reranking_reorders_what_recall_found(service: Service) -> 
 
     by_recall = sorted(candidates, key=lambda candidate: candidate["rank"])
     by_rerank = sorted(candidates, key=lambda candidate: candidate["final_rank"])
-    assert [c["distance"] for c in by_recall] == sorted(c["distance"] for c in candidates)
+    fused = [c["fused"] for c in by_recall]
+    assert fused == sorted(fused, reverse=True)
     scores = [c["rerank_score"] for c in by_rerank]
     assert scores == sorted(scores, reverse=True)
     assert [c["sha256"] for c in by_recall] != [c["sha256"] for c in by_rerank]

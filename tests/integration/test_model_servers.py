@@ -200,7 +200,9 @@ def test_an_embedding_server_that_goes_on_failing_makes_the_service_not_ready(
     stored_birds(service)
     embedding.answer = broken
     said = [
-        service.get("/memory/query", query=f"not understood {number}", project="birds")
+        service.get(
+            "/memory/query", query=f"not understood {number}", project="birds", method="semantic"
+        )
         for number in range(4)
     ]
 
@@ -371,7 +373,9 @@ def test_a_query_does_not_wait_for_a_limit_that_outlasts_it(
     stored_birds(service)
     embedding.answer = lambda body: reply({}, 429, Retry_After="3600")
 
-    response: requests.Response = service.get("/memory/query", query="in vain", project="birds")
+    response: requests.Response = service.get(
+        "/memory/query", query="in vain", project="birds", method="semantic"
+    )
 
     assert response.json()["error"] == "embedding_service_unavailable"
     assert response.elapsed.total_seconds() < 2

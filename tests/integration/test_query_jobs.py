@@ -741,7 +741,8 @@ WRONG: dict[str, list[Any]] = {
     "timeout_seconds": ["5", 0.5, False, None],
     "keep_alive_seconds": ["60", 60.5, None],
     "wait_seconds": ["1", 1.5, None],
-    "method": ["", "fuzzy", "hybrid", "lexical", 1, None],
+    "method": ["", "fuzzy", "HYBRID", 1, None],
+    "semantic_weight": ["0.5", -0.1, 1.1, True, None],
     "explain": ["true", 1, None],
     "allow_partial": ["false", 0, None],
 }

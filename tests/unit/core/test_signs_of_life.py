@@ -54,6 +54,7 @@ def taken(data: bytes, form: str, beats: int) -> list[str]:
         tool_output="all",
         keeps_thinking=True,
         most_bytes=10**7,
+        search_text=nothing,
     )
     claim = Claim(UUID(int=1), 1, "key", "p", form, None, None)
     file = SubmittedFile(1, "a", zlib.compress(data))
