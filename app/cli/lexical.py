@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   mem lexical rebuild
-  mem lexical rebuild --project ops --all
-  POIMEN_SEARCH_LANGUAGE=german mem lexical rebuild
+  mem lexical rebuild --project ops
+  mem lexical rebuild --all --format json
 
 \b
 These commands need the database: POIMEN_DATABASE_URL, or a running `mem up`."""
@@ -31,8 +31,9 @@ def lexical() -> None:
 @lexical.command(
     epilog="""\b
 Examples:
-  POIMEN_SEARCH_LANGUAGE=german mem lexical rebuild
+  mem lexical rebuild
   mem lexical rebuild --project ops --all
+  POIMEN_SEARCH_LANGUAGE=german mem lexical rebuild
 
 \b
 Start the workers with the same POIMEN_SEARCH_LANGUAGE first. Questions are answered meanwhile, but

@@ -17,6 +17,7 @@ from app.bench.texts import Writer
 from tests.integration.service import Service, until
 from workers.deadline import Deadline
 from workers.engines.search_text import SearchText, searched_text
+from workers.errors import DeadlineExceeded
 from workers.ingest.nodes import node_sha256
 from workers.lexicon import fill, renew
 from workers.model import Encoding, Kind, Level, Node
@@ -128,7 +129,7 @@ class Reference:
     def asked(self, question: str) -> list[str]:
         known = {term for term in ENGLISH.query_terms(question) if self.holders.get(term)}
         rarest = sorted(known, key=lambda term: (len(self.holders[term]), term))
-        return rarest[: lexical.MOST_TERMS]
+        return rarest[: lexical.MOST_WEIGHED]
 
     def score(self, question: str, sha256: str) -> float:
         if sha256 not in self.terms:
@@ -194,7 +195,7 @@ def questions(count: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "bounds", [{}, {"FREQUENT": 0.02, "MOST_READ": 120, "KEPT": 20, "MOST_TERMS": 5}]
+    "bounds", [{}, {"FREQUENT": 0.02, "MOST_READ": 120, "KEPT": 20, "MOST_WEIGHED": 5}]
 )
 def test_scores_are_those_of_bm25(
     database: Database, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, Any]
@@ -274,6 +275,15 @@ def test_no_sign_of_a_question_means_anything(database: Database, question: str)
     store(database, node_of("p", f"text with {question.replace(chr(0), '')} in it"))
 
     ProjectLexicon(database, "p", ENGLISH).recall(question, LEVELS, 5, LATER)
+
+
+def test_a_search_ends_at_the_deadline(database: Database) -> None:
+    lexicon = ProjectLexicon(database, "p", ENGLISH)
+
+    with pytest.raises(DeadlineExceeded):
+        lexicon.recall("anything", LEVELS, 50, Deadline.after(0))
+    with pytest.raises(DeadlineExceeded):
+        lexicon.scores("anything", LEVELS, ["0" * 64], Deadline.after(0))
 
 
 def test_words_are_stored_with_their_node_and_change_with_its_headings(

@@ -17,7 +17,7 @@ RECALL = QUERIES["weighed"] + QUERIES["matched"]
 SCORES = QUERIES["weighed"] + QUERIES["given"]
 
 # What keeps a question quick in a large project; see docs/scale.md.
-MOST_TERMS = 32  # of a question that count, the rarest ones
+MOST_WEIGHED = 32  # of a question that count, the rarest ones
 FREQUENT = 0.3  # share of the nodes above which a term is looked up only if it must be
 MOST_READ = 30_000  # postings that are compared
 KEPT = 500  # nodes, the best by what was read, that get the score of all terms; or twice the depth
@@ -162,7 +162,7 @@ class ProjectLexicon:
             "levels": list(levels),
             "terms": self._search_text.query_terms(text),
             "depth": depth,
-            "most_terms": MOST_TERMS,
+            "most_terms": MOST_WEIGHED,
             "frequent": FREQUENT,
             "most_read": MOST_READ,
         }
