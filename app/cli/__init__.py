@@ -20,6 +20,7 @@ COMMANDS = {
     "lexical": ("app.cli.lexical:lexical", "Analyse the memory's words anew."),
     "reindex": ("app.cli.reindex:reindex", "Bring the memory to another embedding model."),
     "bench": ("app.cli.bench:bench", "Measure what questions and storing cost."),
+    "eval": ("app.cli.eval:eval_command", "Measure how well questions find what answers them."),
     "doctor": ("app.cli.doctor:doctor", "Check everything the service needs."),
 }
 
