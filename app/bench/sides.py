@@ -130,14 +130,14 @@ class Direct:
             encode=lambda _text, _deadline: (encoding, "given"),
             nodes=nodes,
             lexical=ProjectLexicon(self._database, project, self._search_text),
-            beside=_at_once,
+            beside=at_once,
             reranker=self._reranker,
             rerank_depth=depth,
         )
         return answer(query, project, engines, Deadline.after(TIMEOUT_S))
 
 
-def _at_once(work: Callable[[], Matched]) -> "Future[Matched]":
+def at_once(work: Callable[[], Matched]) -> "Future[Matched]":
     """In sequence, as everything on this side: nothing goes on beside something else."""
     done: Future[Matched] = Future()
     done.set_result(work())

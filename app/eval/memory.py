@@ -8,16 +8,28 @@ from typing import Any
 from app.bench.data import ingest
 from app.bench.errors import BenchError
 from app.bench.scratch import Announce, client_of
+from app.bench.sides import at_once
 from app.eval.dataset import Dataset
 from app.eval.errors import EvalError
 from app.local.stack import StackInfo
 from config.settings import Settings
 from workers.deadline import Deadline
 from workers.engines.build import build_embedded_encoder, build_reranker
-from workers.model import Encoding, Frozen, Hit, Outcome, ProjectName, Query, Status
-from workers.pipeline.answer import answer
+from workers.engines.search_text import SearchText
+from workers.model import (
+    SEMANTIC_WEIGHT,
+    Encoding,
+    Frozen,
+    Hit,
+    Outcome,
+    ProjectName,
+    Query,
+    Status,
+)
+from workers.pipeline.answer import Engines, answer
 from workers.pipeline.merge import merge_outcomes
 from workers.store.database import Database
+from workers.store.lexical import ProjectLexicon
 from workers.store.models import use_model
 from workers.store.search import ProjectSearch
 from workers.store.vector_indexes import IndexedProjects
@@ -47,6 +59,7 @@ class Parameters:
     """What of the pipeline can be tried with other values than the service's own."""
 
     rerank_depth: int
+    semantic_weight: float = SEMANTIC_WEIGHT
 
     @classmethod
     def of(cls, settings: Settings) -> "Parameters":
@@ -65,6 +78,7 @@ class Pipeline:
         self._model = use_model(self._database, self._encoder.model, self._encoder.token_model)
         self._indexed = IndexedProjects(self._database, self._model, time.monotonic)
         self._exact_rows = settings.exact_rows
+        self._search_text = SearchText(settings.search_language)
 
     def close(self) -> None:
         self._database.close()
@@ -80,22 +94,23 @@ class Pipeline:
             EvalError: the project did not answer in full.
         """
         reranker = build_reranker(rerank_depth)
-        outcome = answer(
-            query,
+        nodes = ProjectSearch(
+            self._database,
             project,
-            lambda _text, _deadline: (encoding, "given"),
-            ProjectSearch(
-                self._database,
-                project,
-                self._model,
-                self._encoder.token_model,
-                self._indexed,
-                self._exact_rows,
-            ),
-            reranker,
-            reranker.depth(query.limit),
-            Deadline.after(TIMEOUT_S),
+            self._model,
+            self._encoder.token_model,
+            self._indexed,
+            self._exact_rows,
         )
+        engines = Engines(
+            encode=lambda _text, _deadline: (encoding, "given"),
+            nodes=nodes,
+            lexical=ProjectLexicon(self._database, project, self._search_text),
+            beside=at_once,
+            reranker=reranker,
+            rerank_depth=reranker.depth(query.limit),
+        )
+        outcome = answer(query, project, engines, Deadline.after(TIMEOUT_S))
         if outcome.status is not Status.SUCCESSFUL:
             said = outcome.message or outcome.reason
             raise EvalError(f"Project {project!r} did not answer in full: {said}")

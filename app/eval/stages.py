@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from app.eval.dataset import Asked
 from app.eval.memory import Parameters, Pipeline
-from workers.model import Hit, Level, NodeKey, Parent, ProjectName, Query
+from workers.model import Hit, Level, Method, NodeKey, Parent, ProjectName, Query
 
 STAGES = (
     "bm25",
@@ -48,12 +48,14 @@ def stages_of(
     pipeline: Pipeline, parameters: Parameters, projects: Sequence[ProjectName]
 ) -> Mapping[str, Stage]:
     """Every stage by its name, on the pipeline with these parameters."""
-    depth = parameters.rerank_depth
+    unranked = replace(parameters, rerank_depth=0)
     return {
-        "semantic": Ranked(pipeline, rerank_depth=0),
-        "hybrid_rerank": Ranked(pipeline, depth),
-        "notes_walk": NotesWalk(pipeline, depth),
-        "federated_hybrid_rerank": Federated(pipeline, depth, projects),
+        "bm25": Ranked(pipeline, unranked, Method.LEXICAL),
+        "semantic": Ranked(pipeline, unranked, Method.SEMANTIC),
+        "hybrid": Ranked(pipeline, unranked),
+        "hybrid_rerank": Ranked(pipeline, parameters),
+        "notes_walk": NotesWalk(pipeline, parameters),
+        "federated_hybrid_rerank": Federated(pipeline, parameters, projects),
     }
 
 
@@ -62,13 +64,22 @@ class Ranked:
     """All candidates of the question's own project, in the order they end in."""
 
     pipeline: Pipeline
-    rerank_depth: int  # 0: the order of recall
+    parameters: Parameters
+    method: Method = Method.HYBRID
 
     def __call__(self, asked: Asked) -> Found:
         began = time.perf_counter()
-        query = Query(asked.text, asked.levels, LIMIT, is_explained=True)
+        query = Query(
+            asked.text,
+            asked.levels,
+            LIMIT,
+            is_explained=True,
+            method=self.method,
+            semantic_weight=self.parameters.semantic_weight,
+        )
         encoding = self.pipeline.encode(asked.text)
-        outcome = self.pipeline.search(query, encoding, asked.project, self.rerank_depth)
+        depth = self.parameters.rerank_depth
+        outcome = self.pipeline.search(query, encoding, asked.project, depth)
         took_ms = (time.perf_counter() - began) * 1000
         ordered = sorted(outcome.explained, key=lambda candidate: candidate.final_rank)
         ranking = [(asked.project, candidate.sha256) for candidate in ordered]
@@ -80,12 +91,13 @@ class NotesWalk:
     """The evidence of the best notes: each is replaced by the L0 nodes it was made from."""
 
     pipeline: Pipeline
-    rerank_depth: int
+    parameters: Parameters
 
     def __call__(self, asked: Asked) -> Found:
-        query = Query(asked.text, (Level.L1,), NOTES)
+        weight, depth = self.parameters.semantic_weight, self.parameters.rerank_depth
+        query = Query(asked.text, (Level.L1,), NOTES, semantic_weight=weight)
         encoding = self.pipeline.encode(asked.text)
-        hits = self.pipeline.search(query, encoding, asked.project, self.rerank_depth).hits
+        hits = self.pipeline.search(query, encoding, asked.project, depth).hits
         return Found([(asked.project, parent.sha256) for parent in evidence_of(hits)], hits)
 
 
@@ -104,11 +116,12 @@ class Federated:
     """The hits of all projects, merged: the question does not say which one knows."""
 
     pipeline: Pipeline
-    rerank_depth: int
+    parameters: Parameters
     projects: Sequence[ProjectName]
 
     def __call__(self, asked: Asked) -> Found:
-        query = Query(asked.text, asked.levels, LIMIT)
+        weight, depth = self.parameters.semantic_weight, self.parameters.rerank_depth
+        query = Query(asked.text, asked.levels, LIMIT, semantic_weight=weight)
         encoding = self.pipeline.encode(asked.text)
-        merged = self.pipeline.search_all(query, encoding, self.projects, self.rerank_depth)
+        merged = self.pipeline.search_all(query, encoding, self.projects, depth)
         return Found([(hit.project, hit.sha256) for hit in merged], merged[:LIMIT])

@@ -25,7 +25,10 @@ class Swept:
     stages: tuple[str, ...]
 
 
-SWEPT = {"rerank_depth": Swept(0, 500, True, ("hybrid_rerank",))}
+SWEPT = {
+    "rerank_depth": Swept(0, 500, True, ("hybrid_rerank",)),
+    "semantic_weight": Swept(0, 1, False, ("hybrid", "hybrid_rerank")),
+}
 """By the names they have in `Parameters`."""
 
 
