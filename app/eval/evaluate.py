@@ -62,8 +62,10 @@ def run(settings: Settings, options: Options, announce: Announce) -> dict[str, A
     dataset = load_dataset(options.folder)
     questions = dataset.choose(options.types, options.levels)
     parameters, noted = Parameters.of(settings), Noted()
+    # With a server that reranks, ingest would not prepare what the embedded reranker compares.
+    embedded = settings.model_copy(update={"rerank_url": None})
     with _run_folder(options.runs) as folder:
-        with scratch_stack(settings, announce) as stack:
+        with scratch_stack(embedded, announce) as stack:
             store(stack, dataset, announce)
             with closing(Pipeline(stack.database_url, settings)) as pipeline:
                 stages = stages_of(pipeline, parameters, dataset.projects)

@@ -60,8 +60,8 @@ def is_shown(rank: int | None) -> bool:
 
 def lost(ranks: Mapping[str, int | None]) -> str:
     """The first stage after which the best right node was no longer where it would be shown."""
-    legs = [ranks.get(stage) for stage in ("bm25", "semantic")]
-    fused = ranks.get("hybrid", ranks.get("semantic"))
+    legs = [ranks["bm25"], ranks["semantic"]]
+    fused = ranks["hybrid"]
     if ranks[ANSWER] is None and fused is None and legs == [None, None]:
         return "recall"
     if is_shown(fused):

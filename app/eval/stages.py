@@ -48,14 +48,15 @@ def stages_of(
     pipeline: Pipeline, parameters: Parameters, projects: Sequence[ProjectName]
 ) -> Mapping[str, Stage]:
     """Every stage by its name, on the pipeline with these parameters."""
-    unranked = replace(parameters, rerank_depth=0)
+    depth = parameters.rerank_depth
+    way = Query("", limit=LIMIT, semantic_weight=parameters.semantic_weight)
     return {
-        "bm25": Ranked(pipeline, unranked, Method.LEXICAL),
-        "semantic": Ranked(pipeline, unranked, Method.SEMANTIC),
-        "hybrid": Ranked(pipeline, unranked),
-        "hybrid_rerank": Ranked(pipeline, parameters),
-        "notes_walk": NotesWalk(pipeline, parameters),
-        "federated_hybrid_rerank": Federated(pipeline, parameters, projects),
+        "bm25": Ranked(pipeline, replace(way, method=Method.LEXICAL), rerank_depth=0),
+        "semantic": Ranked(pipeline, replace(way, method=Method.SEMANTIC), rerank_depth=0),
+        "hybrid": Ranked(pipeline, way, rerank_depth=0),
+        "hybrid_rerank": Ranked(pipeline, way, depth),
+        "notes_walk": NotesWalk(pipeline, way, depth),
+        "federated_hybrid_rerank": Federated(pipeline, way, depth, projects),
     }
 
 
@@ -64,22 +65,14 @@ class Ranked:
     """All candidates of the question's own project, in the order they end in."""
 
     pipeline: Pipeline
-    parameters: Parameters
-    method: Method = Method.HYBRID
+    way: Query  # how it is asked, whatever is asked
+    rerank_depth: int  # 0: the order of recall
 
     def __call__(self, asked: Asked) -> Found:
         began = time.perf_counter()
-        query = Query(
-            asked.text,
-            asked.levels,
-            LIMIT,
-            is_explained=True,
-            method=self.method,
-            semantic_weight=self.parameters.semantic_weight,
-        )
+        query = replace(self.way, text=asked.text, levels=asked.levels, is_explained=True)
         encoding = self.pipeline.encode(asked.text)
-        depth = self.parameters.rerank_depth
-        outcome = self.pipeline.search(query, encoding, asked.project, depth)
+        outcome = self.pipeline.search(query, encoding, asked.project, self.rerank_depth)
         took_ms = (time.perf_counter() - began) * 1000
         ordered = sorted(outcome.explained, key=lambda candidate: candidate.final_rank)
         ranking = [(asked.project, candidate.sha256) for candidate in ordered]
@@ -91,14 +84,30 @@ class NotesWalk:
     """The evidence of the best notes: each is replaced by the L0 nodes it was made from."""
 
     pipeline: Pipeline
-    parameters: Parameters
+    way: Query
+    rerank_depth: int
 
     def __call__(self, asked: Asked) -> Found:
-        weight, depth = self.parameters.semantic_weight, self.parameters.rerank_depth
-        query = Query(asked.text, (Level.L1,), NOTES, semantic_weight=weight)
+        query = replace(self.way, text=asked.text, levels=(Level.L1,), limit=NOTES)
         encoding = self.pipeline.encode(asked.text)
-        hits = self.pipeline.search(query, encoding, asked.project, depth).hits
+        hits = self.pipeline.search(query, encoding, asked.project, self.rerank_depth).hits
         return Found([(asked.project, parent.sha256) for parent in evidence_of(hits)], hits)
+
+
+@dataclass(frozen=True, slots=True)
+class Federated:
+    """The hits of all projects, merged: the question does not say which one knows."""
+
+    pipeline: Pipeline
+    way: Query
+    rerank_depth: int
+    projects: Sequence[ProjectName]
+
+    def __call__(self, asked: Asked) -> Found:
+        query = replace(self.way, text=asked.text, levels=asked.levels)
+        encoding = self.pipeline.encode(asked.text)
+        merged = self.pipeline.search_all(query, encoding, self.projects, self.rerank_depth)
+        return Found([(hit.project, hit.sha256) for hit in merged], merged[:LIMIT])
 
 
 def evidence_of(hits: Iterable[Hit]) -> list[Parent]:
@@ -109,19 +118,3 @@ def evidence_of(hits: Iterable[Hit]) -> list[Parent]:
             if parent.level is Level.L0:
                 found.setdefault(parent.sha256, parent)
     return list(found.values())
-
-
-@dataclass(frozen=True, slots=True)
-class Federated:
-    """The hits of all projects, merged: the question does not say which one knows."""
-
-    pipeline: Pipeline
-    parameters: Parameters
-    projects: Sequence[ProjectName]
-
-    def __call__(self, asked: Asked) -> Found:
-        weight, depth = self.parameters.semantic_weight, self.parameters.rerank_depth
-        query = Query(asked.text, asked.levels, LIMIT, semantic_weight=weight)
-        encoding = self.pipeline.encode(asked.text)
-        merged = self.pipeline.search_all(query, encoding, self.projects, depth)
-        return Found([(hit.project, hit.sha256) for hit in merged], merged[:LIMIT])

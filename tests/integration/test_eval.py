@@ -17,6 +17,13 @@ from tests.integration.service import MEM, clean_environment
 
 JUDGED = Path(__file__).parents[1] / "fixtures" / "judged"
 ENDS_S = 180
+# The user's own, which an evaluation must not touch: nothing listens there.
+SETTINGS = {
+    "POIMEN_DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none",
+    "POIMEN_REDIS_URL": "redis://127.0.0.1:9/0",
+    "POIMEN_EMBEDDING_URL": "http://127.0.0.1:9",
+    "POIMEN_RERANK_URL": "http://127.0.0.1:9",
+}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +38,9 @@ def scratch() -> Iterator[Path]:
 def evaluate(scratch: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [MEM, "eval", *map(str, arguments)],
-        env=clean_environment() | {"TMPDIR": str(scratch), "POIMEN_DATA_DIR": str(scratch / "d")},
+        env=clean_environment()
+        | SETTINGS
+        | {"TMPDIR": str(scratch), "POIMEN_DATA_DIR": str(scratch / "d")},
         capture_output=True,
         text=True,
         timeout=ENDS_S,
@@ -74,6 +83,7 @@ def test_the_service_finds_what_was_judged_right(report: dict[str, Any]) -> None
 
     assert stages["semantic"]["recall@10"] >= 0.9
     assert stages["hybrid_rerank"]["ndcg@10"] >= 0.8
+    assert stages["hybrid_rerank"]["mrr"] > stages["semantic"]["mrr"]
     assert stages["federated_hybrid_rerank"]["ndcg@10"] >= 0.7
     assert report["citations_resolved"] == 1.0
     assert report["p95_ms"] > 0

@@ -135,7 +135,7 @@ def test_a_wrong_line_of_the_corpus_is_named(
         (1, changed(QUERIES, 0, text="  "), "text: "),
         (1, changed(QUERIES, 0, kind="why"), "kind: "),
         (1, changed(QUERIES, 0, type=None), "type: "),
-        (1, changed(QUERIES, 0, levels=["L7"]), "levels.0: "),
+        (1, changed(QUERIES, 0, levels=["L7"]), "levels[0]: "),
     ],
 )
 def test_a_wrong_question_is_named(line: int, queries: Any, reason: str, tmp_path: Path) -> None:
