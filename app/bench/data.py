@@ -133,12 +133,27 @@ def ingest(client: Client, project: str | None, nodes: Sequence[Node]) -> float:
     return datetime.fromisoformat(job["finished_at"]).timestamp() - began
 
 
+_COPY_TERMS = """
+INSERT INTO node_terms (project, sha256, level, length, analysis, terms)
+SELECT %(target)s, copied.new, level, length, analysis, terms
+  FROM node_terms JOIN copied ON copied.old = sha256
+ WHERE project = %(source)s
+"""
+_COPY_POSTINGS = """
+INSERT INTO posting (project, term, level, node, tf, length)
+SELECT %(target)s, term, level, left(copied.new, 32)::uuid, tf, length
+  FROM posting JOIN copied ON left(copied.old, 32)::uuid = node
+ WHERE project = %(source)s
+ ORDER BY term, level, copied.new
+"""
+
+
 def copy_projects(
     database_url: str, pairs: Sequence[tuple[str, str]], told: Callable[[int], None]
 ) -> None:
     """Copy projects within the database, (from, to) each, with identities of their own.
 
-    Everything that hangs on a node is copied: its vectors, prepared tokens and edges.
+    Everything that hangs on a node is copied: its vectors, prepared tokens, words and edges.
     """
     with psycopg.connect(database_url, autocommit=True) as connection:
         for done, (source, target) in enumerate(pairs, start=1):
@@ -156,6 +171,8 @@ def _copy_project(connection: psycopg.Connection[Row], source: str, target: str)
     connection.execute("ANALYZE copied")
     for table, columns, keys in _tables_of_nodes(connection):
         connection.execute(_copy_statement(table, columns, keys), names)
+    for statement in (_COPY_TERMS, _COPY_POSTINGS):  # these refer to nodes without foreign keys
+        connection.execute(statement, names)
 
 
 def _tables_of_nodes(
