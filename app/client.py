@@ -119,8 +119,14 @@ class Client:
         method: str = "auto",
         semantic_weight: float | None = None,
         explain: bool = False,
+        context_chunks: int | None = None,
+        max_tokens: int | None = None,
     ) -> Body:
-        """Ask a question of the named projects, or of every permitted one if none is named."""
+        """Ask a question of the named projects, or of every permitted one if none is named.
+
+        context_chunks: have each result between so many neighbours on each side; None: alone.
+        max_tokens: of all texts of results in context; None: no limit.
+        """
         parameters: dict[str, str] = {
             "query": text,
             "limit": str(limit),
@@ -135,9 +141,13 @@ class Client:
             parameters["semantic_weight"] = f"{semantic_weight:f}"
         if explain:
             parameters["explain"] = "true"
-        return self._ask(
-            "GET", "/memory/query", parameters=parameters, read_s=timeout_seconds + GRACE_S
-        )
+        path = "/memory/query"
+        if context_chunks is not None:
+            path = "/memory/query/with-context"
+            parameters["context_chunks"] = str(context_chunks)
+            if max_tokens is not None:
+                parameters["max_tokens"] = str(max_tokens)
+        return self._ask("GET", path, parameters=parameters, read_s=timeout_seconds + GRACE_S)
 
     def submit_job(
         self,

@@ -63,6 +63,15 @@ OPERATIONS = (
         parameters=parameters.QueryParameters,
     ),
     Operation(
+        "get",
+        "/memory/query/with-context",
+        "askWithContext",
+        "Ask, and get what stands beside each result in its source",
+        {200: schemas.ContextResponse},
+        problems=(400, 401, 404, 502, 503, 504),
+        parameters=parameters.ContextParameters,
+    ),
+    Operation(
         "post",
         "/memory/query/jobs",
         "submitJob",

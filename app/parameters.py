@@ -198,6 +198,37 @@ class QueryParameters(Question):
         return self
 
 
+MOST_CONTEXT_CHUNKS = 10
+MOST_TOKENS = 1_000_000
+
+
+class ContextParameters(QueryParameters):
+    """What `GET /memory/query/with-context` takes."""
+
+    context_chunks: Integer = Field(
+        2, description="neighbours told on each side of a result, cut to 0..10"
+    )
+    max_tokens: Integer | None = Field(
+        None,
+        description="most tokens of all texts of results and contexts, by the estimate of 4 bytes"
+        " a token; cut to 1..1000000; left out: no limit",
+    )
+
+    @property
+    def chunks(self) -> int:
+        return min(MOST_CONTEXT_CHUNKS, max(0, self.context_chunks))
+
+    @property
+    def most_tokens(self) -> int | None:
+        return None if self.max_tokens is None else min(MOST_TOKENS, max(1, self.max_tokens))
+
+    def used(self) -> dict[str, int]:
+        own = {"context_chunks": self.chunks}
+        if self.most_tokens is not None:
+            own["max_tokens"] = self.most_tokens
+        return super().used() | own
+
+
 class JobParameters(Question):
     """What `POST /memory/query/jobs` takes."""
 

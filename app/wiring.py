@@ -16,6 +16,7 @@ from celery import Celery
 from redis import Redis
 
 from app.admission import Seats, Tempo
+from app.context_service import ContextService
 from app.ingest_service import IngestService
 from app.job_service import JobService
 from app.readiness import (
@@ -49,8 +50,10 @@ from workers.errors import PoimenError, QueueUnavailable, StoreUnavailable
 from workers.jobs import Jobs
 from workers.lexicon import Progress, renew
 from workers.model import Missing, Principal, ProjectName, StoredModel
-from workers.pipeline.merge import finalize
+from workers.pipeline.context import arrange
+from workers.pipeline.merge import finalize, fold
 from workers.reindex import Reindex, drop
+from workers.store.context import PostgresContexts
 from workers.store.database import Database, check_database
 from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.keys import PostgresKeys
@@ -81,6 +84,7 @@ class FrontDoor:
     """Everything a request needs."""
 
     service: Service
+    context_service: ContextService
     job_service: JobService
     ingest_service: IngestService
     record_service: RecordService
@@ -132,6 +136,7 @@ def build_front_door(settings: Settings) -> FrontDoor:
     threads = settings.web_threads
     return FrontDoor(
         service=service,
+        context_service=ContextService(service.ask, PostgresContexts(database), fold, arrange),
         job_service=job_service,
         ingest_service=IngestService(jobs, dispatcher.ingest),
         record_service=RecordService(projects, PostgresRecords(database)),

@@ -287,6 +287,59 @@ class Hit:
     is_excerpt: bool = False  # `text` is only the beginning
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A hit that stays in an answer, and those that were folded under it: what it was made from."""
+
+    hit: Hit
+    folded: tuple[Hit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """What stands beside a hit in its source."""
+
+    project: ProjectName
+    sha256: Sha256
+    level: Level
+    kind: Kind
+    source: str
+    position: int
+    title: str | None
+    text: str | None  # None: it is shown elsewhere in the answer
+    timestamp: datetime | None
+    tags: tuple[str, ...] = ()
+    is_excerpt: bool = False  # `text` is only the beginning
+    is_shown_at: int | None = None  # the result that shows it, counted from 1
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The neighbours of a hit, nearest first."""
+
+    previous: tuple[Neighbour, ...] = ()
+    next: tuple[Neighbour, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InContext:
+    """A result with what stands beside it; None: that was not read in time."""
+
+    kept: Kept
+    context: Context | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """Results in context, within a number of tokens."""
+
+    results: tuple[InContext, ...]
+    tokens: int  # of all texts of results and contexts, by an estimate
+    is_truncated: bool = False
+    results_omitted: int = 0
+    chunks_omitted: int = 0
+
+
 class Unreturned(StrEnum):
     """Why a candidate is not in the answer. A stable code."""
 

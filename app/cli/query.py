@@ -43,6 +43,7 @@ def read_levels(context: click.Context, parameter: click.Parameter, value: str) 
 Examples:
   mem query "why did requests over 10KB fail?"
   mem query -p poimen --levels L0 --format json "body buffer"
+  mem query -p poimen --context 2 "deploy window"
   mem query -A --async --timeout 300 "how are registry tokens rotated?"
 
 \b
@@ -96,6 +97,18 @@ inferred; 3 partial answer."""
     "--explain", is_flag=True, help="Show what recall found and where reranking moved it."
 )
 @click.option(
+    "--context",
+    "context_chunks",
+    type=click.IntRange(0, 10),
+    metavar="N",
+    help="Show each hit between the N chunks or turns before and after it, as a quotation.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1, 1_000_000),
+    help="With --context: cut all texts to about so many tokens.",
+)
+@click.option(
     "--async", "as_job", is_flag=True, help="Print the id of a job and do not wait for the answer."
 )
 @format_option
@@ -108,6 +121,8 @@ def query(
     projects: tuple[str, ...],
     all_projects: bool,
     timeout: int | None,
+    context_chunks: int | None,
+    max_tokens: int | None,
     as_job: bool,
     output: str,
     color: str,
@@ -122,12 +137,18 @@ def query(
         raise click.UsageError(
             f"a --timeout of more than {LONGEST_TIMEOUT_S} s needs --async.", context
         )
+    if max_tokens is not None and context_chunks is None:
+        raise click.UsageError("--max-tokens needs --context.", context)
+    if context_chunks is not None and as_job:
+        raise click.UsageError("--context and --async exclude each other.", context)
     text = _question(question)
     with connected() as client:
         asked_projects = _resolve(client, projects, all_projects)
         if as_job:
             _submit(client, text, asked_projects, output, timeout or JOB_TIMEOUT_S, **asked)
             return
+        if context_chunks is not None:
+            asked |= {"context_chunks": context_chunks, "max_tokens": max_tokens}
         answer = ask(client, text, asked_projects, timeout=timeout or TIMEOUT_S, **asked)
     if output == "json":
         echo_json(answer)
@@ -148,6 +169,8 @@ def ask(
     semantic_weight: float | None = None,
     timeout: int = TIMEOUT_S,
     explain: bool = False,
+    context_chunks: int | None = None,
+    max_tokens: int | None = None,
 ) -> "Body":
     """Ask, and name the nearest projects if one of those asked is not there."""
     with known_projects(client, projects):
@@ -160,6 +183,8 @@ def ask(
             semantic_weight=semantic_weight,
             timeout_seconds=timeout,
             explain=explain,
+            context_chunks=context_chunks,
+            max_tokens=max_tokens,
         )
 
 

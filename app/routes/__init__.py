@@ -7,6 +7,7 @@ from flask.typing import ResponseReturnValue
 from pydantic import BaseModel
 
 from app.auth import authenticate
+from app.context_service import ContextService
 from app.ingest_service import IngestService
 from app.job_service import JobService
 from app.record_service import RecordService
@@ -22,6 +23,10 @@ def front_door() -> FrontDoor:
 
 def service() -> Service:
     return front_door().service
+
+
+def context_service() -> ContextService:
+    return front_door().context_service
 
 
 def job_service() -> JobService:

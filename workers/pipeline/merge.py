@@ -8,9 +8,11 @@ from workers.model import (
     Answer,
     Frozen,
     Hit,
+    Kept,
     NodeKey,
     Notice,
     Outcome,
+    Parent,
     ProjectName,
     Silence,
     Status,
@@ -79,6 +81,37 @@ def merge_order(hit: Hit) -> tuple[bool, float, float, str, str]:
     """An answer's total order: reranked before not, rerank score, fused score, project, sha256."""
     score = hit.rerank_score
     return (score is None, -(score or 0.0), -hit.fused, hit.project, hit.sha256)
+
+
+def fold(hits: Iterable[Hit]) -> tuple[Kept, ...]:
+    """Put each hit that a better one was made from under that one; nothing is lost or doubled.
+
+    Args:
+        hits: best first.
+
+    What a folded hit was made from goes under the same hit as itself: an answer shows only some of
+    a node's parents, so the better one need not lead there by itself.
+    """
+    folded: dict[NodeKey, list[Hit]] = {}
+    kept: list[Hit] = []
+    above: dict[NodeKey, NodeKey] = {}  # what kept hits were made from -> the best of these hits
+    for hit in hits:
+        key = (hit.project, hit.sha256)
+        head = above.get(key, key)
+        if head == key:
+            kept.append(hit)
+            folded[key] = []
+        else:
+            folded[head].append(hit)
+        for parent in _below(hit.parents):
+            above.setdefault((hit.project, parent.sha256), head)
+    return tuple(Kept(hit, tuple(folded[hit.project, hit.sha256])) for hit in kept)
+
+
+def _below(parents: Iterable[Parent]) -> Iterator[Parent]:
+    for parent in parents:
+        yield parent
+        yield from _below(parent.parents)
 
 
 _SAID = {

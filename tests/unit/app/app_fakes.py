@@ -9,6 +9,7 @@ from uuid import UUID
 from flask.testing import FlaskClient
 
 from app.admission import Seats
+from app.context_service import ContextService
 from app.factory import create_app
 from app.ingest_service import IngestService
 from app.job_service import JobService
@@ -17,11 +18,13 @@ from app.service import Service
 from app.wiring import FrontDoor
 from tests.unit.core.job_fakes import World
 from workers.deadline import Deadline
-from workers.errors import IngestNotFound, QueueUnavailable
+from workers.errors import IngestNotFound, PoimenError, QueueUnavailable
 from workers.model import (
     Answer,
+    Context,
     Frozen,
     Level,
+    NodeKey,
     Opened,
     Outcome,
     Principal,
@@ -30,7 +33,8 @@ from workers.model import (
     Sending,
     Silence,
 )
-from workers.pipeline.merge import finalize
+from workers.pipeline.context import arrange
+from workers.pipeline.merge import finalize, fold
 from workers.ports import Accepted, IngestSubmission
 from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.keys import PostgresKeys
@@ -185,6 +189,23 @@ class Queries:
 
 
 @dataclass
+class FakeContexts:
+    """What stands beside hits, by their sha256; `error` is what reading it raises."""
+
+    known: dict[str, Context] = field(default_factory=dict)
+    error: PoimenError | None = None
+    asked: list[tuple[list[NodeKey], int]] = field(default_factory=list)
+
+    def load_contexts(
+        self, hits: Sequence[NodeKey], count: int, deadline: Deadline
+    ) -> dict[NodeKey, Context]:
+        self.asked.append((list(hits), count))
+        if self.error is not None:
+            raise self.error
+        return {key: self.known.get(key[1], Context()) for key in hits}
+
+
+@dataclass
 class Door:
     """The application over fakes, and the fakes."""
 
@@ -195,6 +216,7 @@ class Door:
     service: Service
     job_service: JobService
     world: World  # of submitted queries
+    contexts: FakeContexts
 
     def get(self, path: str, key: str | None = "pmk_all", **options: Any) -> Any:
         return self.client.get(path, headers=credential(key) | options.pop("headers", {}))
@@ -209,6 +231,7 @@ def credential(key: str | None) -> dict[str, str]:
 
 def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: ProjectName) -> Door:
     known, jobs, queries, world = FakeProjects(), FakeJobs(), Queries(answer), World()
+    contexts = FakeContexts()
     for project in projects:
         known.save_project(project, None, [])
     service = Service(
@@ -228,6 +251,7 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
     )
     front = FrontDoor(
         service=service,
+        context_service=ContextService(service.ask, contexts, fold, arrange),
         job_service=job_service,
         ingest_service=IngestService(jobs, queries.ingest),
         record_service=cast(RecordService, None),
@@ -244,4 +268,4 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
         models=cast(PostgresModels, None),
     )
     client = create_app(front).test_client()
-    return Door(known, jobs, queries, client, service, job_service, world)
+    return Door(known, jobs, queries, client, service, job_service, world, contexts)

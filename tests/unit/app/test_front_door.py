@@ -1,14 +1,15 @@
 """Use cases over HTTP: what is asked of the workers, and what their silence becomes."""
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from tests.unit.app.app_fakes import Door, make_door
-from tests.unit.pipeline.pipeline_fakes import found
-from workers.errors import StoreUnavailable
-from workers.model import Level, Outcome, Status
+from tests.unit.pipeline.pipeline_fakes import found, hit
+from workers.errors import DeadlineExceeded, PoimenError, StoreUnavailable
+from workers.model import Kind, Level, Outcome, Status
 
 NODES = {"format": "nodes", "nodes": [{"text": "t"}]}
 
@@ -311,3 +312,41 @@ def test_the_methods_of_an_address_are_told_without_a_page(door: Door) -> None:
     assert "GET" in response.headers["Allow"]
     assert "Content-Type" not in response.headers
     assert response.data == b""
+
+
+@pytest.mark.parametrize("error", [DeadlineExceeded("too late"), StoreUnavailable("it is gone")])
+def test_context_that_cannot_be_read_costs_the_context_and_not_the_answer(
+    error: PoimenError,
+) -> None:
+    turn = replace(hit("a"), turn=3)
+    door = make_door(lambda project: found(project, turn), "p")
+    door.contexts.error = error
+
+    response = door.get("/memory/query/with-context?query=why&project=p")
+
+    answer = response.get_json()
+    assert response.status_code == 200
+    assert [result["context"] for result in answer["results"]] == [None]
+    (warning,) = answer["warning_details"]
+    assert (warning["code"], warning["project"]) == ("context_missing", None)
+    assert str(error) in warning["message"]
+    assert answer["degraded"] is False
+
+
+def test_neighbours_are_asked_of_what_has_a_place_in_a_source_and_of_nothing_else() -> None:
+    turn, note = replace(hit("turn"), turn=3), replace(hit("note"), kind=Kind.NOTE, turn=3)
+    door = make_door(lambda project: found(project, turn, note, hit("placeless")), "p")
+
+    door.get("/memory/query/with-context?query=why&project=p&context_chunks=50")
+
+    assert door.contexts.asked == [([("p", "turn")], 10)]
+
+
+def test_nothing_is_read_where_no_neighbours_are_wanted_or_there_is_no_hit() -> None:
+    door = make_door(lambda project: found(project, replace(hit("a"), turn=3)), "p")
+    nothing = make_door(lambda project: found(project), "p")
+
+    for one, count in ((door, 0), (nothing, 2)):
+        path = f"/memory/query/with-context?query=why&context_chunks={count}"
+        assert one.get(path).status_code == 200
+        assert one.contexts.asked == []

@@ -100,6 +100,7 @@ def test_only_the_system_s_addresses_are_open() -> None:
         "/memory/query?query=why&project=poimen&explain=true",
         "/memory/query?query=",
         "/memory/query?query=why&project=nope",
+        "/memory/query/with-context?query=why&max_tokens=3",
         "/memory/projects",
         "/health",
         "/health/ready",

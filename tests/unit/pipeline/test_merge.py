@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.unit.pipeline.pipeline_fakes import FakeRuns, candidate, found, frozen, hit, ids
 from workers.model import Answer, Frozen, Hit, Kind, Level, Outcome, Parent, Silence, Status
-from workers.pipeline.merge import finalize, merge_order, merge_outcomes
+from workers.pipeline.merge import finalize, fold, merge_order, merge_outcomes
 from workers.pipeline.rerank import best_first
 
 scores = st.none() | st.integers(0, 10).map(lambda tenths: tenths / 10)
@@ -262,3 +262,94 @@ def test_every_unsuccessful_project_is_named_in_a_warning(status: Status) -> Non
     (warning,) = merged(found("x", status=status)).warnings
 
     assert warning.message == f"project 'x' {status.value}: some_reason"
+
+
+def made_of(name: str, *parents: Parent, project: str = "p") -> Hit:
+    return replace(hit(name, project), parents=parents)
+
+
+def step(name: str, *parents: Parent) -> Parent:
+    return Parent(Level.L1, Kind.NOTE, name, "source", "text", None, None, parents)
+
+
+def folds(*hits: Hit) -> dict[str, list[str]]:
+    """What is kept, in its order, and what is folded under each."""
+    return {one.hit.sha256: ids(one.folded) for one in fold(hits)}
+
+
+def test_a_hit_goes_under_a_better_one_that_was_made_from_it() -> None:
+    assert folds(made_of("note", step("turn")), hit("other"), hit("turn")) == {
+        "note": ["turn"],
+        "other": [],
+    }
+
+
+def test_a_better_hit_is_not_folded_under_what_was_made_from_it() -> None:
+    assert folds(hit("turn"), made_of("note", step("turn"))) == {"turn": [], "note": []}
+
+
+def test_evidence_goes_under_the_synthesis_over_the_notes_between() -> None:
+    synthesis = made_of("synthesis", step("note", step("turn")))
+
+    assert folds(synthesis, hit("turn"), made_of("note", step("turn"))) == {
+        "synthesis": ["turn", "note"]
+    }
+
+
+def test_what_two_hits_were_made_from_goes_under_the_better_one() -> None:
+    one, other = made_of("one", step("turn")), made_of("other", step("turn"))
+
+    assert folds(one, other, hit("turn")) == {"one": ["turn"], "other": []}
+
+
+def test_what_only_a_folded_hit_leads_to_goes_with_it() -> None:
+    synthesis, note = made_of("synthesis", step("note")), made_of("note", step("turn"))
+
+    assert folds(synthesis, note, hit("turn")) == {"synthesis": ["note", "turn"]}
+
+
+def test_the_same_name_in_another_project_is_not_folded() -> None:
+    assert folds(made_of("note", step("turn")), hit("turn", "q")) == {"note": [], "turn": []}
+
+
+@st.composite
+def rankings(draw: st.DrawFn) -> list[Hit]:
+    """Hits of three levels in any order, some made from others, and from what is no hit."""
+    names = [f"{level}{n}" for level in range(3) for n in range(4)]
+    parents = {
+        name: draw(st.lists(st.sampled_from(below), unique=True, max_size=3))
+        for name in names
+        if (below := [one for one in names if one[0] < name[0]])
+    }
+
+    def tree(name: str) -> tuple[Parent, ...]:
+        return tuple(step(parent, *tree(parent)) for parent in parents.get(name, ()))
+
+    chosen = draw(st.lists(st.sampled_from(names), unique=True))
+    return [made_of(name, *tree(name)) for name in chosen]
+
+
+@given(rankings())
+def test_folding_keeps_every_hit_exactly_once(ranking: list[Hit]) -> None:
+    kept = fold(ranking)
+
+    place = {one.sha256: at for at, one in enumerate(ranking)}
+    assert ids([one.hit for one in kept]) == [
+        name for name in ids(ranking) if name in ids([one.hit for one in kept])
+    ]
+    assert sorted(ids([each for one in kept for each in (one.hit, *one.folded)])) == sorted(place)
+    for one in kept:
+        assert all(place[one.hit.sha256] < place[each.sha256] for each in one.folded)
+
+
+@given(rankings())
+def test_no_kept_hit_leads_to_another_one_below_it(ranking: list[Hit]) -> None:
+    kept = [one.hit for one in fold(ranking)]
+
+    for at, better in enumerate(kept):
+        below = {parent.sha256 for parent in walked(better.parents)}
+        assert not below & set(ids(kept[at + 1 :]))
+
+
+def walked(parents: tuple[Parent, ...]) -> list[Parent]:
+    return [each for parent in parents for each in (parent, *walked(parent.parents))]
