@@ -29,6 +29,7 @@ SUBMIT_ATTEMPTS, SUBMIT_PATIENCE_S = 5, 30.0
 LOST_ANSWER_PAUSE_S = 1.0
 TRY_LATER = (HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 JOBS = "/memory/query/jobs"
+FEEDBACK = "/memory/query/feedback"
 INGEST = "/memory/ingest"
 JSON_LINES = "application/x-ndjson"
 _EXPORT_PIECE = 2**20  # bytes
@@ -149,6 +150,45 @@ class Client:
                 parameters["max_tokens"] = str(max_tokens)
         return self._ask("GET", path, parameters=parameters, read_s=timeout_seconds + GRACE_S)
 
+    def give_feedback(
+        self,
+        query_id: str,
+        result_id: str,
+        *,
+        relevant: bool | None = None,
+        rating: int | None = None,
+        feedback_text: str | None = None,
+        query_text: str | None = None,
+    ) -> Body:
+        """Say how good a result of an answer is; said again, it takes the place of what was said.
+
+        query_text: the question, for when the answer is not known there any more.
+        """
+        said = {
+            "query_id": query_id,
+            "result_id": result_id,
+            "relevant": relevant,
+            "rating": rating,
+            "feedback_text": feedback_text,
+            "query_text": query_text,
+        }
+        body = {name: value for name, value in said.items() if value is not None}
+        return self._ask("POST", FEEDBACK, body=body)
+
+    def list_doubtful(
+        self,
+        *,
+        project: str | None = None,
+        about: str | None = None,
+        keys: int = 2,
+        page_size: int = 100,
+    ) -> Iterator[Body]:
+        """Results called irrelevant by so many keys, and those that are gone; newest first."""
+        parameters = {"limit": str(page_size), "keys": str(keys)}
+        parameters |= {} if project is None else {"project": project}
+        parameters |= {} if about is None else {"about": about}
+        yield from self._pages(FEEDBACK, "results", parameters)
+
     def submit_job(
         self,
         text: str,
@@ -198,7 +238,7 @@ class Client:
 
     def list_jobs(self, *, status: str | None = None, page_size: int = 100) -> Iterator[Body]:
         """One's own jobs, newest first; pages are fetched as they are needed."""
-        yield from self._pages(JOBS, status, page_size)
+        yield from self._pages(JOBS, "jobs", _page_of(status, page_size))
 
     def stop_job(self, job_id: str) -> Body:
         """End a job now and keep what it found; an ended one stays as it is."""
@@ -258,7 +298,7 @@ class Client:
 
     def list_ingest(self, *, status: str | None = None, page_size: int = 100) -> Iterator[Body]:
         """One's own ingest jobs, newest first; pages are fetched as they are needed."""
-        yield from self._pages(INGEST, status, page_size)
+        yield from self._pages(INGEST, "jobs", _page_of(status, page_size))
 
     def cancel_ingest(self, job_id: str) -> Body:
         """End an ingest job now; what it has stored stays, and so does a job that had ended."""
@@ -325,16 +365,15 @@ class Client:
         """The state of each dependency, whether or not the service calls itself ready."""
         return self._ask("GET", "/health/ready", accepted=(503,))
 
-    def _pages(self, path: str, status: str | None, page_size: int) -> Iterator[Body]:
-        parameters = {"limit": str(page_size)}
-        if status is not None:
-            parameters["status"] = status
+    def _pages(self, path: str, name: str, parameters: Mapping[str, str]) -> Iterator[Body]:
+        """What is listed under this name, page by page."""
+        cursor: dict[str, str] = {}
         while True:
-            page = self._ask("GET", path, parameters=parameters, read_s=JOB_READ_S)
-            yield from page["jobs"]
+            page = self._ask("GET", path, parameters={**parameters, **cursor}, read_s=JOB_READ_S)
+            yield from page[name]
             if not page.get("next_cursor"):
                 return
-            parameters["cursor"] = page["next_cursor"]
+            cursor = {"cursor": page["next_cursor"]}
 
     def _forget(self, path: str, parameters: Mapping[str, str] | None = None) -> int:
         gone: int = self._ask("DELETE", path, parameters=parameters)["nodes"]
@@ -406,6 +445,10 @@ class Client:
             raise Unreachable(self.url, reason, was_asked=True) from error
         except requests.RequestException as error:
             raise Unreachable(self.url, was_asked=_was_asked(error)) from error
+
+
+def _page_of(status: str | None, size: int) -> dict[str, str]:
+    return {"limit": str(size)} | ({} if status is None else {"status": status})
 
 
 class _Bearer(requests.auth.AuthBase):

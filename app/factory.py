@@ -8,7 +8,7 @@ import structlog
 from flask import Flask, Response, g, request
 
 from app import problems
-from app.routes import ingest, jobs, projects, query, records, system
+from app.routes import feedback, ingest, jobs, projects, query, records, system
 from app.wiring import FrontDoor
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -42,7 +42,7 @@ def create_app(front: FrontDoor) -> Flask:
     def _forget(_: BaseException | None) -> None:
         structlog.contextvars.clear_contextvars()
 
-    for blueprint in (query.bp, jobs.bp, projects.bp, records.bp, ingest.bp, system.bp):
-        app.register_blueprint(blueprint)
+    for resource in (query, feedback, jobs, projects, records, ingest, system):
+        app.register_blueprint(resource.bp)
     problems.register(app)
     return app

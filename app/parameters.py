@@ -26,7 +26,14 @@ from workers.model import PROJECT_NAME, SEMANTIC_WEIGHT, Level, Method, Query
 from workers.naming import document_name
 from workers.nesting import DEEPEST_READ, is_nested_beyond
 from workers.routing import Route, route
-from workers.wording import ABSOLUTE_FOLDER, SHA256_PREFIX, place_of, wrong
+from workers.wording import (
+    ABSOLUTE_FOLDER,
+    QUERY_ID,
+    SHA256,
+    SHA256_PREFIX,
+    place_of,
+    wrong,
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -321,6 +328,49 @@ class JobListParameters(Paged):
     """What `GET /memory/query/jobs` takes."""
 
     status: JobFilter | None = Field(None, description="only these")
+
+
+class FeedbackParameters(BaseModel):
+    """What `POST /memory/query/feedback` takes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    query_id: Annotated[str, Field(pattern=QUERY_ID)] = Field(
+        description="of the answer, or the id of the job"
+    )
+    query_text: QueryText | None = Field(
+        None, description="the question; required once the answer is not known any more"
+    )
+    result_id: Annotated[str, Field(pattern=SHA256)] = Field(description="`id` of a result")
+    relevant: bool | None = Field(None, description="this or `rating` is required")
+    rating: Annotated[int, Field(ge=1, le=5)] | None = Field(None, description="5 is the best")
+    feedback_text: (
+        Annotated[str, Field(min_length=1, max_length=4000), AfterValidator(_no_nul)] | None
+    ) = Field(None, description="in words")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.relevant is None and self.rating is None:
+            raise InvalidParameters.of("relevant", "is required, or rating, or both")
+        return self
+
+
+class FeedbackReportParameters(Paged):
+    """What `GET /memory/query/feedback` takes."""
+
+    limit: Integer = Field(20, description="results of one page, cut to 1..100")
+    project: _NAMED = Field(None, description="only of this project")
+    about: Literal["irrelevant", "unresolved"] | None = Field(
+        None,
+        description="only those called irrelevant, or only those that are not there any more",
+    )
+    keys: Integer = Field(
+        2, description="how many keys must call a result irrelevant, cut to 1..100"
+    )
+
+    @property
+    def least_keys(self) -> int:
+        return min(100, max(1, self.keys))
 
 
 class ProjectParameters(BaseModel):

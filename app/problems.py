@@ -23,6 +23,7 @@ STATUS: dict[type[PoimenError], HTTPStatus] = {
     errors.SourceNotFound: HTTPStatus.NOT_FOUND,
     errors.IngestNotFound: HTTPStatus.NOT_FOUND,
     errors.JobNotFound: HTTPStatus.NOT_FOUND,
+    errors.QueryNotFound: HTTPStatus.NOT_FOUND,
     errors.RouteNotFound: HTTPStatus.NOT_FOUND,
     errors.MethodNotAllowed: HTTPStatus.METHOD_NOT_ALLOWED,
     errors.IdempotencyInProgress: HTTPStatus.CONFLICT,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
+from uuid import UUID
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +17,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     computed_field,
+    field_serializer,
 )
 
 from app.job_service import JobView
@@ -490,6 +492,56 @@ class Problem(BaseModel):
     error: str
     request_id: str | None
     errors: list[dict[str, str]] = Field(default=[], description="parameter and reason")
+
+
+class FeedbackRecorded(BaseModel):
+    query_id: str
+    status: Literal["recorded"] = "recorded"
+    is_tied: bool = Field(description="whether it is stored with the rank and scores of the result")
+    message: str
+
+
+class Remark(BaseModel):
+    """What one key said of a result."""
+
+    query_id: UUID = Field(description="of the answer")
+    query_text: str | None
+    feedback_text: str | None
+    relevant: bool | None
+    rating: int | None
+    is_tied: bool
+    method: Method | None
+    rank: int | None
+    score: Score | None
+    updated_at: Instant
+
+    @field_serializer("query_id")
+    def _as_in_answers(self, value: UUID) -> str:
+        return value.hex
+
+
+class DoubtfulResult(BaseModel):
+    """A result that several found irrelevant, or that cannot be looked up any more."""
+
+    result_id: str
+    project: str | None = Field(description="null: not known")
+    level: Level | None = Field(description="null, as the next two: it is not there any more")
+    kind: Kind | None
+    source: str | None
+    is_irrelevant: bool
+    is_unresolved: bool
+    irrelevant_for: int = Field(description="keys that called it irrelevant")
+    relevant_for: int = Field(description="keys that called it relevant")
+    rating: float | None = Field(description="mean of all ratings")
+    updated_at: Instant
+    remarks: list[Remark] = Field(
+        description="the last five: your own; of all keys for one that may write everywhere"
+    )
+
+
+class FeedbackReport(BaseModel):
+    results: list[DoubtfulResult] = Field(description="newest first")
+    next_cursor: str | None
 
 
 class NodeRecord(BaseModel):

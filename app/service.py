@@ -14,8 +14,8 @@ from workers.errors import (
     Overloaded,
     QueueUnavailable,
 )
-from workers.model import Answer, Principal, Sending
-from workers.ports import Projects, QueryStates, Searches
+from workers.model import Answer, Method, Principal, Sending, Served
+from workers.ports import Projects, QueryStates, Searches, ServedAnswers
 from workers.verdict import verdict
 
 log = structlog.get_logger(__name__)
@@ -33,6 +33,7 @@ class Service:
         finalize: Callable[[str, str], Answer | None],
         searches: Searches,
         expected_wait_s: Callable[[int], float],
+        served: ServedAnswers,
     ) -> None:
         """expected_wait_s: of a task behind so many others, as the workers have been lately."""
         self._projects = projects
@@ -40,6 +41,7 @@ class Service:
         self._finalize = finalize
         self._searches = searches
         self._expected_wait_s = expected_wait_s
+        self._served = served
 
     def ask(self, parameters: QueryParameters, principal: Principal, began_at: float) -> Answer:
         """Answer a question within its timeout, from whatever projects answered by then.
@@ -81,7 +83,15 @@ class Service:
         error = verdict(answer, parameters.allow_partial)
         if error is not None:
             raise error.with_facts(federation=Federation.of(answer).model_dump(mode="json"))
+        self._remember(answer, principal, query.method)
         return answer
+
+    def _remember(self, answer: Answer, principal: Principal, method: Method) -> None:
+        """So that feedback can be tied to it; an answer is not withheld for that."""
+        try:
+            self._served.save(answer.query_id, Served.of(answer, principal.key_id, method))
+        except QueueUnavailable as error:
+            log.warning("answer_not_remembered", reason=str(error))
 
     def list_projects(self, principal: Principal) -> list[dict[str, Any]]:
         return self._projects.list_projects(principal, Deadline.after(_READ_S))

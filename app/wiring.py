@@ -17,6 +17,7 @@ from redis import Redis
 
 from app.admission import Seats, Tempo
 from app.context_service import ContextService
+from app.feedback_service import FeedbackService
 from app.ingest_service import IngestService
 from app.job_service import JobService
 from app.readiness import (
@@ -55,6 +56,7 @@ from workers.pipeline.merge import finalize, fold
 from workers.reindex import Reindex, drop
 from workers.store.context import PostgresContexts
 from workers.store.database import Database, check_database
+from workers.store.feedback import PostgresFeedback
 from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.keys import PostgresKeys
 from workers.store.migrations import migrate
@@ -64,6 +66,7 @@ from workers.store.query_jobs import JobLimits, PostgresQueryJobs
 from workers.store.query_runs import JobRuns, QueryRuns
 from workers.store.records import PostgresRecords
 from workers.store.redis import check_redis, check_writes, connect, reachable, wait_for
+from workers.store.served import RedisServed
 
 if TYPE_CHECKING:
     from workers.engines.breaker import Circuit
@@ -85,6 +88,7 @@ class FrontDoor:
 
     service: Service
     context_service: ContextService
+    feedback_service: FeedbackService
     job_service: JobService
     ingest_service: IngestService
     record_service: RecordService
@@ -117,12 +121,14 @@ def build_front_door(settings: Settings) -> FrontDoor:
     runs, job_runs = QueryRuns(redis), JobRuns(redis)
     jobs, projects = PostgresIngestJobs(database), PostgresProjects(database)
     dispatcher = Dispatcher(make_celery(redis_url), settings.tasks_per_query)
+    served = RedisServed(redis, settings.feedback_answers)
     service = Service(
         projects=projects,
         states=runs,
         finalize=partial(finalize, runs),
         searches=dispatcher,
         expected_wait_s=Tempo(QUERY_QUEUE, partial(live_workers, redis_url)).wait_s,
+        served=served,
     )
     limits = JobLimits(
         at_once=settings.jobs_at_once,
@@ -137,6 +143,7 @@ def build_front_door(settings: Settings) -> FrontDoor:
     return FrontDoor(
         service=service,
         context_service=ContextService(service.ask, PostgresContexts(database), fold, arrange),
+        feedback_service=FeedbackService(projects, served, query_jobs, PostgresFeedback(database)),
         job_service=job_service,
         ingest_service=IngestService(jobs, dispatcher.ingest),
         record_service=RecordService(projects, PostgresRecords(database)),

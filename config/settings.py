@@ -93,6 +93,11 @@ class Settings(BaseSettings):
         32,
         description="most tasks of one key's jobs that are worked on; its first is always let in",
     )
+    feedback_answers: PositiveInt = Field(
+        100_000,
+        description="most answers whose results are remembered in Redis, for a day, so that"
+        " feedback can be tied to them",
+    )
     job_attempts: PositiveInt = Field(
         3, description="attempts before a query job that loses its workers is given up"
     )

@@ -78,6 +78,12 @@ class JobNotFound(PoimenError):
     code, title = "job_not_found", "No such query job"
 
 
+class QueryNotFound(PoimenError):
+    """A query is someone else's, so that nothing can be said of its results."""
+
+    code, title = "query_not_found", "No such query"
+
+
 class JobExpired(PoimenError):
     """A query job ended, and its result was kept as long as was asked, or was removed."""
 

@@ -581,3 +581,54 @@ class Principal:
 
     def may_reach(self, project: ProjectName) -> bool:
         return self.projects is None or project in self.projects
+
+
+@dataclass(frozen=True, slots=True)
+class ServedHit:
+    """A result as somebody got it."""
+
+    project: ProjectName
+    sha256: Sha256
+    rank: int
+    semantic: float | None
+    lexical: float | None
+    fused: float
+    rerank_score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is remembered of an answer, so that feedback can be tied to it."""
+
+    key_id: str
+    method: Method
+    hits: tuple[ServedHit, ...]
+
+    @classmethod
+    def of(cls, answer: Answer, key_id: str, method: Method) -> "Served":
+        """Also hits that are later folded: their ranks are those of the whole ranking."""
+        names = ("project", "sha256", "semantic", "lexical", "fused", "rerank_score")
+        hits = tuple(
+            ServedHit(rank=rank, **{name: getattr(hit, name) for name in names})
+            for rank, hit in enumerate(answer.hits, start=1)
+        )
+        return cls(key_id, method, hits)
+
+    def find(self, sha256: Sha256) -> ServedHit | None:
+        return next((hit for hit in self.hits if hit.sha256 == sha256), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What a principal says of one result of one answer."""
+
+    key_id: str
+    query_id: str
+    result_id: Sha256
+    query_text: str | None
+    relevant: bool | None
+    rating: int | None
+    feedback_text: str | None
+    project: ProjectName | None  # None: not known
+    hit: ServedHit | None = None  # as it was served; None: not known any more
+    method: Method | None = None

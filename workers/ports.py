@@ -29,6 +29,7 @@ from workers.model import (
     Recalled,
     Refused,
     Sending,
+    Served,
     Sha256,
     SignOfLife,
     Silence,
@@ -229,6 +230,17 @@ class QueryStates(Protocol):
     def wait(self, query_id: str, seconds: float) -> Answer | None:
         """The answer once there is one, or None after `seconds`. For one that waits."""
         ...
+
+
+class ServedAnswers(Protocol):
+    """What is remembered of answers for a day.
+
+    Every method raises QueueUnavailable when Redis does not answer.
+    """
+
+    def save(self, query_id: str, served: Served) -> None: ...
+
+    def find(self, query_id: str) -> Served | None: ...
 
 
 class JobStates(Protocol):

@@ -7,12 +7,16 @@ from workers.model import PROJECT_NAME
 
 ABSOLUTE_FOLDER = r"^/[^\x00]*$"
 SHA256_PREFIX = r"^[0-9a-f]{8,64}$"
+SHA256 = r"^[0-9a-f]{64}$"
+QUERY_ID = r"^[0-9a-f]{32}$"
 
 _INSTANT = "is not an instant with a time zone, such as 2026-07-21T09:52:03Z"
 _PATTERNS = {
     PROJECT_NAME: "is not 1 to 64 of a-z 0-9 . _ - beginning with a letter or digit",
     ABSOLUTE_FOLDER: "is not an absolute folder",
     SHA256_PREFIX: "is not 8 to 64 of 0-9 a-f",
+    SHA256: "is not the id of a result: 64 of 0-9 a-f",
+    QUERY_ID: "is not the query_id of an answer: 32 of 0-9 a-f",
 }
 _SENTENCES = {
     "missing": "is required",

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from app.auth import authenticate
 from app.context_service import ContextService
+from app.feedback_service import FeedbackService
 from app.ingest_service import IngestService
 from app.job_service import JobService
 from app.record_service import RecordService
@@ -27,6 +28,10 @@ def service() -> Service:
 
 def context_service() -> ContextService:
     return front_door().context_service
+
+
+def feedback_service() -> FeedbackService:
+    return front_door().feedback_service
 
 
 def job_service() -> JobService:

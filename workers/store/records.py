@@ -103,6 +103,7 @@ class PostgresRecords:
             self._lock(connection, project)
             count: int = _run(connection, "count_nodes", project=project)[0]["nodes"]
             _run(connection, "forget_answers_of_project", project=project)
+            _run(connection, "forget_feedback_of_project", project=project)
             _run(connection, "cancel_submissions", project=project)
             _run(connection, "forget_submissions", project=project)
             _run(connection, "drop_project", project=project)
@@ -146,6 +147,7 @@ class PostgresRecords:
     ) -> int:
         removed = PostgresSources(connection, project).drop(nodes)
         _run(connection, "forget_answers", shas=removed)
+        _run(connection, "forget_feedback", project=project, shas=removed)
         _run(connection, "forget_submissions", project=project)
         self._remember(connection, project, what, len(removed), principal)
         return len(removed)

@@ -1,6 +1,6 @@
 """A front door whose database, queue and workers are values in this process."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -11,6 +11,7 @@ from flask.testing import FlaskClient
 from app.admission import Seats
 from app.context_service import ContextService
 from app.factory import create_app
+from app.feedback_service import FeedbackService
 from app.ingest_service import IngestService
 from app.job_service import JobService
 from app.record_service import RecordService
@@ -22,6 +23,7 @@ from workers.errors import IngestNotFound, PoimenError, QueueUnavailable
 from workers.model import (
     Answer,
     Context,
+    Feedback,
     Frozen,
     Level,
     NodeKey,
@@ -31,6 +33,7 @@ from workers.model import (
     ProjectName,
     Query,
     Sending,
+    Served,
     Silence,
 )
 from workers.pipeline.context import arrange
@@ -206,6 +209,48 @@ class FakeContexts:
 
 
 @dataclass
+class FakeServed:
+    """What is remembered of answers; `is_away`: Redis does not answer."""
+
+    known: dict[str, Served] = field(default_factory=dict)
+    is_away: bool = False
+
+    def save(self, query_id: str, served: Served) -> None:
+        self._check()
+        self.known[query_id] = served
+
+    def find(self, query_id: str) -> Served | None:
+        self._check()
+        return self.known.get(query_id)
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise QueueUnavailable("Redis does not answer")
+
+
+@dataclass
+class FakeFeedback:
+    """The last word of each key; `nodes`: where each node is; `rows`: what is to be reported."""
+
+    kept: dict[tuple[str, str, str], Feedback] = field(default_factory=dict)
+    nodes: dict[str, ProjectName] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+    def save(self, feedback: Feedback) -> bool:
+        self.kept[feedback.key_id, feedback.query_id, feedback.result_id] = feedback
+        return feedback.hit is not None
+
+    def find_project(self, node: str, among: Collection[ProjectName] | None) -> ProjectName | None:
+        project = self.nodes.get(node)
+        return project if among is None or project in among else None
+
+    def report(self, principal: Principal, **asked: Any) -> list[dict[str, Any]]:
+        self.asked.append(asked)
+        return self.rows[: asked["limit"]]
+
+
+@dataclass
 class Door:
     """The application over fakes, and the fakes."""
 
@@ -217,6 +262,8 @@ class Door:
     job_service: JobService
     world: World  # of submitted queries
     contexts: FakeContexts
+    served: FakeServed
+    feedback: FakeFeedback
 
     def get(self, path: str, key: str | None = "pmk_all", **options: Any) -> Any:
         return self.client.get(path, headers=credential(key) | options.pop("headers", {}))
@@ -231,7 +278,7 @@ def credential(key: str | None) -> dict[str, str]:
 
 def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: ProjectName) -> Door:
     known, jobs, queries, world = FakeProjects(), FakeJobs(), Queries(answer), World()
-    contexts = FakeContexts()
+    contexts, served, feedback = FakeContexts(), FakeServed(), FakeFeedback()
     for project in projects:
         known.save_project(project, None, [])
     service = Service(
@@ -240,6 +287,7 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
         finalize=lambda query_id, by: finalize(queries, query_id, by),
         searches=queries,
         expected_wait_s=lambda waiting: 0.1 * waiting,
+        served=served,
     )
     job_service = JobService(
         projects=known,
@@ -252,6 +300,7 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
     front = FrontDoor(
         service=service,
         context_service=ContextService(service.ask, contexts, fold, arrange),
+        feedback_service=FeedbackService(known, served, world.store, feedback),
         job_service=job_service,
         ingest_service=IngestService(jobs, queries.ingest),
         record_service=cast(RecordService, None),
@@ -268,4 +317,15 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
         models=cast(PostgresModels, None),
     )
     client = create_app(front).test_client()
-    return Door(known, jobs, queries, client, service, job_service, world, contexts)
+    return Door(
+        projects=known,
+        jobs=jobs,
+        queries=queries,
+        client=client,
+        service=service,
+        job_service=job_service,
+        world=world,
+        contexts=contexts,
+        served=served,
+        feedback=feedback,
+    )

@@ -65,6 +65,14 @@ UPDATE query_job
    SET status = 'expired', request = NULL, projects = NULL, documents = NULL, expires_at = now()
  WHERE id IN (SELECT id FROM gone) AND status <> 'open'
 
+-- name: forget_feedback
+-- What was said of these nodes, in words; that it was said stays.
+UPDATE feedback SET query_text = NULL, feedback_text = NULL
+ WHERE result_id = ANY(%(shas)s) AND (project = %(project)s OR project IS NULL)
+
+-- name: forget_feedback_of_project
+DELETE FROM feedback WHERE project = %(project)s
+
 -- name: forget_submissions
 -- Ended submissions to a project, or to whatever project their content names: what is kept of them
 -- to be tried again goes, and the same content may come anew.
