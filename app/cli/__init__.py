@@ -6,6 +6,7 @@ from app.cli.group import Mem
 
 COMMANDS = {
     "query": ("app.cli.query:query", "Ask the memory a question."),
+    "feedback": ("app.cli.feedback:feedback", "Say how good a hit is; see what others said."),
     "jobs": ("app.cli.jobs:jobs", "Follow, stop and cancel what runs in the background."),
     "ingest": ("app.cli.ingest:ingest", "Store sessions, documents and nodes from files."),
     "projects": ("app.cli.projects:projects", "List projects, or add one."),

@@ -153,7 +153,10 @@ def query(
     if output == "json":
         echo_json(answer)
     else:
-        show_answer(answer, Look.of(use_color(color)), text)
+        look = Look.of(use_color(color))
+        show_answer(answer, look, text)
+        if look.width is not None and answer["results"]:
+            note(f"Was it of use?  mem feedback add {answer['query_id']} HIT --relevant")
     if answer["degraded"]:
         context.exit(EXIT_PARTIAL)
 

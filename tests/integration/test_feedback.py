@@ -345,3 +345,38 @@ def test_with_a_project_all_that_was_said_of_it_is_forgotten(empty_service: Serv
 
     assert rows(empty_service) == []
     assert report(caller) == []
+
+
+def test_feedback_is_given_and_read_from_the_command_line(
+    service: Service, others: list[Caller]
+) -> None:
+    asked = service.mem("query", "-p", "poimen", "-k", "1", "--format", "json", QUESTION)
+    answer = json.loads(asked.stdout)
+    result = answer["results"][0]
+    name = f"poimen/{result['sha256'][:12]}"
+
+    added = service.mem(
+        "feedback", "add", answer["query_id"], name, "--irrelevant", "--rating", "2"
+    )
+    other = ask(others[0], project="poimen", limit=1)
+    said(others[0], other["query_id"], result["id"], relevant=False)
+    listed = service.mem("feedback", "report", "-p", "poimen")
+    whole = service.mem("feedback", "report", "--format", "json")
+
+    assert added.returncode == 0, added.stderr
+    assert added.stdout.startswith("Thank you.")
+    assert listed.stdout.split("\t")[:4] == [name, "irrelevant", "-2 +0", "2.0"]
+    assert json.loads(whole.stdout)["results"][0]["result_id"] == result["id"]
+
+
+def test_a_name_of_no_hit_and_feedback_that_says_nothing_are_refused(service: Service) -> None:
+    def add(*arguments: str) -> int:
+        return service.mem("feedback", "add", GONE, *arguments).returncode
+
+    assert add("poimen/ffffffffffff", "--relevant") == 1
+    assert add("no-such-project/ffffffffffff", "--relevant") == 2
+    assert add("short", "--relevant") == 2
+    assert add("f" * 64) == 2
+    assert add("f" * 64, "--rating", "9") == 2
+    assert add("f" * 64, "--relevant") == 2  # the question is wanted
+    assert add("f" * 64, "--relevant", "--query", QUESTION) == 0

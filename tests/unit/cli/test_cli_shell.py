@@ -50,6 +50,8 @@ def test_help_lists_every_command_and_imports_none(flag: str) -> None:
         *([name] for name in COMMANDS),
         ["projects", "list"],
         ["projects", "add"],
+        ["feedback", "add"],
+        ["feedback", "report"],
         ["keys", "create"],
         ["keys", "list"],
         ["keys", "revoke"],
