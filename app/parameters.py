@@ -4,9 +4,11 @@ The OpenAPI document is generated from these same classes.
 """
 
 import difflib
+import json
 import re
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import (
@@ -15,14 +17,17 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     ValidationError,
+    WithJsonSchema,
+    model_serializer,
     model_validator,
 )
 from werkzeug.datastructures import MultiDict
 
 from workers.errors import InvalidParameters
-from workers.model import PROJECT_NAME, SEMANTIC_WEIGHT, Level, Method, Query
+from workers.model import PROJECT_NAME, SEMANTIC_WEIGHT, Filters, Kind, Level, Method, Query
 from workers.naming import document_name
 from workers.nesting import DEEPEST_READ, is_nested_beyond
 from workers.routing import Route, route
@@ -92,6 +97,61 @@ def _levels(value: list[str]) -> list[Level]:
     return sorted({Level(name) for name in value})
 
 
+def _not_null(value: object) -> object:
+    if value is None:
+        raise ValueError("is null: leave it out instead")
+    return value
+
+
+_NOT_NULL = BeforeValidator(_not_null)
+
+
+def _several(value: object) -> object:
+    """One is as good as a list of one."""
+    if not isinstance(value, str | list):
+        raise ValueError("is neither text nor a list")  # noqa: TRY004  # pydantic knows this one
+    return [value] if isinstance(value, str) else value
+
+
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_INSTANT = re.compile(
+    rf"{_DAY.pattern}[Tt ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]+)?"
+    r"([Zz]|[+-][0-9]{2}:[0-9]{2})?"
+)
+
+
+def _instant(value: object) -> datetime:
+    """An instant in UTC, which is also what is meant where there is no zone: never the server's."""
+    try:
+        if not isinstance(value, str) or not (_DAY.fullmatch(value) or _INSTANT.fullmatch(value)):
+            raise ValueError  # noqa: TRY301  # told as what is no date for another reason
+        read = datetime.fromisoformat(value.upper())
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            "is neither a day such as 2026-07-21 nor an instant such as 2026-07-21T09:52:03Z"
+        ) from error
+
+
+def _json_object(value: object) -> object:
+    """What a query string holds as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        read = json.loads(value, object_pairs_hook=_once)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError("is not valid JSON") from error
+    if not isinstance(read, dict):
+        raise ValueError("is not a JSON object")  # noqa: TRY004  # pydantic knows this one
+    return read
+
+
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(members)) < len(members):
+        raise ValueError("names something twice")
+    return dict(members)
+
+
 Integer = Annotated[int, BeforeValidator(_integer)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
@@ -113,9 +173,66 @@ _SAYS = {
     "method": "how to search: by meaning (semantic), by words (lexical) or both (hybrid); auto:"
     " words for what holds # or @ or is fewer than three words, else both",
     "semantic_weight": "what the meaning counts in a hybrid search, 0..1; the words have the rest",
+    "filters": "which nodes it is about: an object as FilterParameters, in a query string as JSON",
+    "facets": "count what it is about, value by value; left out: with filters only",
     "explain": "add the recall candidates of every project",
     "allow_partial": "false: an error unless every project answers completely",
 }
+
+
+_Word = Annotated[str, StringConstraints(min_length=1, max_length=1000), AfterValidator(_no_nul)]
+_Member = TypeVar("_Member", bound=str)
+_Some = Annotated[
+    list[_Member],
+    Field(min_length=1, max_length=50),
+    AfterValidator(lambda values: sorted(set(values))),
+    BeforeValidator(_several, json_schema_input_type=str | list[str]),
+]
+_Instant = Annotated[datetime, BeforeValidator(_instant, json_schema_input_type=str)]
+_WHEN = "a day, from its midnight in UTC, or an instant; without a zone in UTC"
+
+
+class FilterParameters(BaseModel):
+    """Which nodes a question is about. A node passes if it meets every condition."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    level: Annotated[_Some[Literal["L0", "L1", "L2"]] | None, _NOT_NULL] = Field(
+        None, description="is one of these, which `level` has as well"
+    )
+    source_pattern: Annotated[_Word | None, _NOT_NULL] = Field(
+        None,
+        description="its source is like this: `*` stands for any characters, also `/`, `?` for one,"
+        " and everything else for itself",
+    )
+    updated_since: Annotated[_Instant | None, _NOT_NULL] = Field(None, description=_WHEN)
+    updated_before: Annotated[_Instant | None, _NOT_NULL] = Field(None, description=_WHEN)
+    occurred_since: Annotated[_Instant | None, _NOT_NULL] = Field(None, description=_WHEN)
+    occurred_before: Annotated[_Instant | None, _NOT_NULL] = Field(None, description=_WHEN)
+    tags: Annotated[_Some[_Word] | None, _NOT_NULL] = Field(None, description="has all of these")
+    kind: Annotated[
+        _Some[Literal["turn", "document", "chunk", "note", "synthesis"]] | None, _NOT_NULL
+    ] = Field(None, description="is one of these: turn, document, chunk, note, synthesis")
+    standing_id: Annotated[_Some[_Word] | None, _NOT_NULL] = Field(
+        None, description="answers one of these"
+    )
+
+    @model_serializer(mode="wrap")
+    def _what_was_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value is not None}
+
+    def to_filters(self) -> Filters:
+        """What is asked of nodes beside their level."""
+        return Filters(
+            source_pattern=self.source_pattern,
+            updated_since=self.updated_since,
+            updated_before=self.updated_before,
+            occurred_since=self.occurred_since,
+            occurred_before=self.occurred_before,
+            tags=tuple(self.tags or ()),
+            kinds=tuple(Kind(kind) for kind in self.kind or ()),
+            standing_ids=tuple(self.standing_id or ()),
+        )
 
 
 class Question(BaseModel):
@@ -133,8 +250,18 @@ class Question(BaseModel):
     timeout_seconds: int
     method: AskedMethod = Field("auto", description=_SAYS["method"])
     semantic_weight: float
+    filters: FilterParameters | None
+    facets: bool | None
     explain: bool
     allow_partial: bool
+
+    @model_validator(mode="after")
+    def _a_level_is_left(self) -> Self:
+        if not self.levels:
+            raise InvalidParameters.of(
+                "filters.level", f"leaves no level: level is {','.join(self.level)}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_way_to_name_projects(self) -> Self:
@@ -148,14 +275,32 @@ class Question(BaseModel):
     def timeout_s(self) -> int:
         return min(self.longest_s, max(1, self.timeout_seconds))
 
+    @property
+    def levels(self) -> list[Level]:
+        """Those that are searched."""
+        wanted = self.filters.level if self.filters else None
+        return [Level(level) for level in self.level if wanted is None or level in wanted]
+
+    @property
+    def filters_applied(self) -> dict[str, Any]:
+        """The filters as they are understood."""
+        applied = self.filters.model_dump(mode="json") if self.filters else {}
+        return applied | ({"level": self.levels} if "level" in applied else {})
+
+    @property
+    def has_facets(self) -> bool:
+        return bool(self.filters_applied) if self.facets is None else self.facets
+
     def to_query(self) -> Query:
         return Query(
             text=self.query,
-            levels=tuple(Level(level) for level in self.level),
+            levels=tuple(self.levels),
             limit=min(50, max(1, self.limit)),
             is_explained=self.explain,
             method=self.route.method,
             semantic_weight=self.semantic_weight,
+            filters=self.filters.to_filters() if self.filters else Filters(),
+            has_facets=self.has_facets,
         )
 
     @property
@@ -192,17 +337,14 @@ class QueryParameters(Question):
     semantic_weight: Annotated[Share, BeforeValidator(_number)] = Field(
         SEMANTIC_WEIGHT, description=_SAYS["semantic_weight"]
     )
-    filters: str | None = Field(None, description="not in this version")
-    facets: str | None = Field(None, description="not in this version")
+    filters: Annotated[
+        FilterParameters | None,
+        BeforeValidator(_json_object),
+        WithJsonSchema({"type": ["string", "null"], "contentMediaType": "application/json"}),
+    ] = Field(None, description=_SAYS["filters"])
+    facets: Boolean | None = Field(None, description=_SAYS["facets"])
     explain: Boolean = Field(False, description=_SAYS["explain"])
     allow_partial: Boolean = Field(True, description=_SAYS["allow_partial"])
-
-    @model_validator(mode="after")
-    def _not_yet(self) -> Self:
-        for name in ("filters", "facets"):
-            if getattr(self, name) is not None:
-                raise InvalidParameters.of(name, "is not in this version")
-        return self
 
 
 MOST_CONTEXT_CHUNKS = 10
@@ -253,6 +395,8 @@ class JobParameters(Question):
     )
     limit: int = Field(5, description=_SAYS["limit"])
     semantic_weight: Share = Field(SEMANTIC_WEIGHT, description=_SAYS["semantic_weight"])
+    filters: FilterParameters | None = Field(None, description=_SAYS["filters"])
+    facets: bool | None = Field(None, description=_SAYS["facets"])
     timeout_seconds: int = Field(60, description="time for the whole answer, cut to 1..600")
     explain: bool = Field(False, description=_SAYS["explain"])
     allow_partial: bool = Field(True, description=_SAYS["allow_partial"])

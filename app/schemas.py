@@ -24,9 +24,11 @@ from app.job_service import JobView
 from app.parameters import ContextParameters, JobParameters, Question
 from app.problems import problem_of
 from workers.model import (
+    FACETS,
     Answer,
     Arranged,
     Change,
+    Facets,
     Hit,
     InContext,
     Job,
@@ -160,7 +162,7 @@ class ProjectOutcome(Body):
     requested: int = Field(description="candidates asked of recall")
     candidates: int
     reranked: int
-    documents: int = Field(description="nodes of the asked levels that were searched")
+    documents: int = Field(description="nodes that pass levels and filters")
     embedder: str | None = Field(exclude=True)
     reranker: str | None = Field(exclude=True)
     task_id: str | None
@@ -206,7 +208,7 @@ class Federation(BaseModel):
         description="share of the projects that answered, partial ones included"
     )
     document_coverage: Score = Field(
-        description="share of the nodes of the asked levels that were searched"
+        description="share of the nodes of the asked levels whose projects answered"
     )
     finalized_by: str | None = Field(
         description="who merged: callback, waiter, task, poll, sweep, stop or cancel; null: it runs"
@@ -303,6 +305,27 @@ class Routing(BaseModel):
     reason: str
 
 
+class FacetsBody(BaseModel):
+    """How many nodes the question is about have each value: most first, then by name; at most 100.
+
+    Such nodes pass projects, levels and filters, found or not; with the method lexical they also
+    hold a word of the question.
+    """
+
+    levels: dict[str, int]
+    kinds: dict[str, int]
+    sources: dict[str, int] = Field(
+        description="by what stands before the first slash: the source `docs` and all of `docs/*`"
+    )
+    dates: dict[str, int] = Field(description="by month in UTC, or `undated`")
+    tags: dict[str, int]
+    projects: dict[str, int]
+
+    @classmethod
+    def of(cls, facets: Facets) -> Self:
+        return cls(**{name: dict(facets.counts.get(name, {})) for name in FACETS})
+
+
 class QueryResponse(BaseModel):
     query_id: str
     query: str
@@ -312,7 +335,11 @@ class QueryResponse(BaseModel):
     search_method: Method
     routing: Routing
     results: Sequence[Result]
-    filters_applied: dict[str, Any]
+    filters_applied: dict[str, Any] = Field(description="the filters as they were understood")
+    facets: FacetsBody | None = Field(description="null: not asked for")
+    facets_truncated: list[str] = Field(
+        description="facets that do not show all their values; the counts shown may be too low"
+    )
     projects_searched: list[str]
     warnings: list[str]
     warning_details: list[WarningDetail]
@@ -330,16 +357,19 @@ class QueryResponse(BaseModel):
     @staticmethod
     def _said(parameters: Question, answer: Answer, latency_s: float) -> dict[str, Any]:
         details = [WarningDetail.model_validate(warning) for warning in answer.warnings]
+        facets = answer.facets or Facets()
         return {
             "query_id": answer.query_id,
             "query": parameters.query,
             "project": parameters.project,
             "project_filter": parameters.project,
-            "level_filter": parameters.level,
+            "level_filter": parameters.levels,
             "search_method": parameters.route.method,
             "routing": Routing(asked=parameters.method, reason=parameters.route.reason),
             "results": [Result.of(hit) for hit in answer.hits],
-            "filters_applied": {},
+            "filters_applied": parameters.filters_applied,
+            "facets": FacetsBody.of(facets) if parameters.has_facets else None,
+            "facets_truncated": facets.truncated,
             "projects_searched": [o.project for o in answer.outcomes if o.status.has_answered],
             "warnings": [detail.message for detail in details],
             "warning_details": details,

@@ -122,6 +122,45 @@ BM25_HALF = 8.0
 
 
 @dataclass(frozen=True, slots=True)
+class Filters:
+    """Which nodes a question is about, beside their project and level; left out: all of them.
+
+    A node passes if it meets every condition. One without a date meets none on `occurred_at`.
+    """
+
+    source_pattern: str | None = None  # `*` any characters, `?` one, all else as it stands
+    updated_since: datetime | None = None  # from then on
+    updated_before: datetime | None = None  # up to then, and not at that instant
+    occurred_since: datetime | None = None
+    occurred_before: datetime | None = None
+    tags: tuple[str, ...] = ()  # has all of them
+    kinds: tuple[Kind, ...] = ()  # is one of them
+    standing_ids: tuple[str, ...] = ()  # answers one of them
+
+    def __bool__(self) -> bool:
+        """Whether there is any condition."""
+        return self != _NO_FILTERS
+
+
+_NO_FILTERS = Filters()
+
+
+@dataclass(frozen=True, slots=True)
+class Facets:
+    """How many of the nodes that a question is about have each value, facet by facet.
+
+    Those about which it is pass project, levels and filters; of a search by words alone they also
+    hold one of its words.
+    """
+
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # most nodes first
+    truncated: tuple[str, ...] = ()  # facets with more values than are carried
+
+
+FACETS = ("levels", "kinds", "sources", "dates", "tags", "projects")
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A validated question, before it meets a project."""
 
@@ -131,6 +170,8 @@ class Query:
     is_explained: bool = False
     method: Method = Method.HYBRID
     semantic_weight: float = SEMANTIC_WEIGHT  # of a hybrid search; the words have the rest
+    filters: Filters = _NO_FILTERS
+    has_facets: bool = False
 
     @property
     def recall_depth(self) -> int:
@@ -230,7 +271,7 @@ class Recalled:
 
     candidates: tuple[Candidate, ...]  # nearest first; after them those that were measured besides
     found: int  # how many are nearest; of them, `candidates` may only hold the best
-    documents: int  # nodes of the asked levels
+    documents: int  # nodes that pass levels and filters
     plan: str  # exact, or hnsw
 
 
@@ -249,7 +290,7 @@ class Matched:
 
     matches: tuple[Match, ...]  # best first
     is_bounded: bool  # not all nodes with a very frequent word were compared
-    documents: int  # nodes of the asked levels
+    documents: int  # nodes that pass levels and filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +430,8 @@ class Outcome:
     requested: int = 0  # candidates asked of recall
     plan: str | None = None  # how recall looked: exact or hnsw
     reranked: int = 0
-    documents: int = 0  # nodes of the asked levels
+    documents: int = 0  # nodes that pass levels and filters
+    facets: Facets | None = None  # None: not asked for, or not counted in time
     stages_ms: Mapping[str, float] = field(default_factory=dict)
     embedding_cache: str | None = None  # memory, redis, flight or miss
     embedder: str | None = None
@@ -552,6 +594,8 @@ class Answer:
     finalized_by: str  # callback, waiter, task, poll, sweep, stop
     merge_ms: float = 0.0
     documents: int = 0  # nodes of the asked levels in all projects asked
+    searched: int = 0  # those of the projects that answered
+    facets: Facets | None = None  # of the projects that answered; None: not asked for
 
     def count(self, status: Status) -> int:
         return sum(outcome.status is status for outcome in self.outcomes)
@@ -564,10 +608,12 @@ class Answer:
 
     @property
     def document_coverage(self) -> float:
-        """Share of the nodes of the asked levels that were searched."""
-        searched = sum(o.documents for o in self.outcomes if o.status.has_answered)
-        # Counted when the query began: what was stored meanwhile is no gap.
-        return min(1.0, searched / self.documents) if self.documents else self.coverage
+        """Share of the nodes of the asked levels whose projects answered.
+
+        Counted when the query began and before filters: neither what was stored meanwhile is a
+        gap, nor what a filter leaves out.
+        """
+        return self.searched / self.documents if self.documents else self.coverage
 
 
 @dataclass(frozen=True, slots=True)

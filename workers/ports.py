@@ -13,6 +13,8 @@ from workers.model import (
     Change,
     EmbeddingModel,
     Encoding,
+    Facets,
+    Filters,
     Frozen,
     Job,
     JobLook,
@@ -118,8 +120,13 @@ class Reranker(Protocol):
         ...
 
 
+NO_FILTERS = Filters()
+
+
 class Searchable(Protocol):
     """One project's nodes, as the pipeline reads them. Every call respects the deadline.
+
+    With filters nothing is found but what passes them, and all of it is looked at.
 
     Raises:
         DeadlineExceeded: the statement was stopped by the deadline.
@@ -134,6 +141,7 @@ class Searchable(Protocol):
         also: Collection[Sha256],
         reads: Reads,
         deadline: Deadline,
+        filters: Filters = NO_FILTERS,
     ) -> Recalled:
         """The `depth` nearest nodes, best first, and after them those of `also`, measured likewise.
 
@@ -149,6 +157,7 @@ class Searchable(Protocol):
         hits: int,
         fans: Sequence[int],
         deadline: Deadline,
+        filters: Filters = NO_FILTERS,
     ) -> tuple[Recalled, Loaded]:
         """Both at once, for an order that nothing changes: the best `hits` of the `depth` nearest.
 
@@ -183,14 +192,33 @@ class LexicalIndex(Protocol):
 
     engine: str  # that answers name it by
 
-    def recall(self, text: str, levels: Sequence[Level], depth: int, deadline: Deadline) -> Matched:
-        """The `depth` nodes that match a question best, ties by sha256; fewer if fewer match."""
+    def recall(
+        self,
+        text: str,
+        levels: Sequence[Level],
+        depth: int,
+        deadline: Deadline,
+        filters: Filters = NO_FILTERS,
+    ) -> Matched:
+        """The `depth` nodes that match a question best, ties by sha256; fewer if fewer match.
+
+        Filters change no score. Without them a bound may leave out nodes that hold nothing but
+        very frequent words; with them none is left out.
+        """
         ...
 
     def scores(
         self, text: str, levels: Sequence[Level], nodes: Sequence[Sha256], deadline: Deadline
     ) -> list[float]:
         """The scores that recall would give these nodes, in their order; 0 without a match."""
+        ...
+
+
+class Countable(Protocol):
+    """One project's nodes as they are counted. Raises as `Searchable`."""
+
+    def facets(self, query: Query, deadline: Deadline) -> Facets:
+        """The counts over all nodes that a question is about, found or not."""
         ...
 
 

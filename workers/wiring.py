@@ -35,10 +35,11 @@ from workers.ingest.drafts import Mask, ToolOutput
 from workers.ingest.redact import Redactor
 from workers.job_watch import JobWatch
 from workers.jobs import Jobs, Sweep
-from workers.model import Matched, ProjectName
-from workers.pipeline.answer import Beside
-from workers.ports import Encoder, LexicalIndex, Reranker
+from workers.model import ProjectName
+from workers.pipeline.answer import Beside, T
+from workers.ports import Countable, Encoder, LexicalIndex, Reranker
 from workers.store.database import Database
+from workers.store.facets import ProjectCounts
 from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.lexical import ProjectLexicon
 from workers.store.models import use_model
@@ -65,11 +66,13 @@ class Search:
     indexed: IndexedProjects
     exact_rows: int
     search_text: SearchText
-
     beside: Beside
 
     def lexical_of(self, project: ProjectName) -> LexicalIndex:
         return ProjectLexicon(self.database, project, self.search_text)
+
+    def counts_of(self, project: ProjectName) -> Countable:
+        return ProjectCounts(self.database, project, self.search_text)
 
     def nodes_of(self, project: ProjectName) -> ProjectSearch:
         return ProjectSearch(
@@ -293,10 +296,10 @@ def search() -> Search:
 
 
 def _beside() -> Beside:
-    """Threads for the lexical leg of searches: no more than could be reading at once."""
-    threads = ThreadPoolExecutor(settings().database_connections, thread_name_prefix="lexical")
+    """Threads for words and counts of searches: no more than could be reading at once."""
+    threads = ThreadPoolExecutor(settings().database_connections, thread_name_prefix="beside")
 
-    def begin(work: Callable[[], Matched]) -> "Future[Matched]":
+    def begin(work: Callable[[], T], /) -> "Future[T]":
         return threads.submit(contextvars.copy_context().run, work)
 
     return begin

@@ -16,10 +16,11 @@ from config.settings import Settings
 from workers.deadline import Deadline
 from workers.engines.build import build_embedded_encoder, build_reranker
 from workers.engines.search_text import SearchText
-from workers.model import Encoding, Frozen, Matched, Outcome, Query, Status
-from workers.pipeline.answer import Engines, answer
+from workers.model import Encoding, Frozen, Outcome, Query, Status
+from workers.pipeline.answer import Engines, T, answer
 from workers.pipeline.merge import merge_outcomes
 from workers.store.database import Database
+from workers.store.facets import ProjectCounts
 from workers.store.lexical import ProjectLexicon
 from workers.store.models import use_model
 from workers.store.search import ProjectSearch
@@ -130,6 +131,7 @@ class Direct:
             encode=lambda _text, _deadline: (encoding, "given"),
             nodes=nodes,
             lexical=ProjectLexicon(self._database, project, self._search_text),
+            counts=ProjectCounts(self._database, project, self._search_text),
             beside=at_once,
             reranker=self._reranker,
             rerank_depth=depth,
@@ -137,8 +139,8 @@ class Direct:
         return answer(query, project, engines, Deadline.after(TIMEOUT_S))
 
 
-def at_once(work: Callable[[], Matched]) -> "Future[Matched]":
+def at_once(work: Callable[[], T], /) -> "Future[T]":
     """In sequence, as everything on this side: nothing goes on beside something else."""
-    done: Future[Matched] = Future()
+    done: Future[T] = Future()
     done.set_result(work())
     return done

@@ -23,8 +23,8 @@ REFUSED = {
     "timeout_seconds": NOT_A_NUMBER,
     "method": ["", "%00", LONG, "1", "fuzzy", "HYBRID"],
     "semantic_weight": ["", "%00", LONG, "heavy", "2", "-0.1", "1e-1", "nan"],
-    "filters": ["", "%00", LONG, "[]", "{", "{}"],
-    "facets": ["", "%00", LONG, "2", "true"],
+    "filters": ["", "%00", LONG, "[]", "{", "5", "null"],
+    "facets": ["", "%00", LONG, "2", "null"],
     "explain": ["", "%00", LONG, "2", "yes", "null"],
 }
 UNKNOWN_PROJECTS = ["%00", LONG, "7", "[]", "POIMEN", "../poimen", "%F0%9F%92%A9", "poimen%20x"]

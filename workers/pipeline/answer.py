@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from workers.deadline import Clock, Deadline
 from workers.errors import DeadlineExceeded, EmbeddingServiceUnavailable, PoimenError
@@ -11,6 +12,7 @@ from workers.model import (
     Candidate,
     Encoding,
     Explained,
+    Facets,
     Hit,
     Loaded,
     Match,
@@ -35,15 +37,20 @@ from workers.pipeline.walk import (
     by_child,
     parents_of,
 )
-from workers.ports import LexicalIndex, Reranker, Searchable
+from workers.ports import Countable, LexicalIndex, Reranker, Searchable
 
 WALK_SHARE = 0.1  # of what remains when reranking begins, at most WALK_MOST_S
 WALK_MOST_S = 0.25
 
 EncodeQuery = Callable[[str, Deadline], tuple[Encoding, str]]
 """Encodes a question within a deadline; also says where the encoding came from."""
-Beside = Callable[[Callable[[], Matched]], Future[Matched]]
-"""Begins something that goes on while the caller does something else."""
+T = TypeVar("T")
+
+
+class Beside(Protocol):
+    """Begins something that goes on while the caller does something else."""
+
+    def __call__(self, work: Callable[[], T], /) -> Future[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ class Engines:
     encode: EncodeQuery
     nodes: Searchable
     lexical: LexicalIndex
+    counts: Countable
     beside: Beside
     reranker: Reranker
     rerank_depth: int  # candidates to rerank; 0: none
@@ -112,6 +120,7 @@ def _answer(
     query: Query, project: ProjectName, engines: Engines, deadline: Deadline, stages: Stages
 ) -> Outcome:
     matching = _look_for_words(query, engines, deadline)
+    counting = _count(query, engines, deadline)
     with stages.stage("embed"):
         encoded = _encode(query, engines, deadline)
     with stages.stage("recall"):
@@ -131,23 +140,50 @@ def _answer(
             shas = [candidate.sha256 for candidate in best]
             loaded = engines.nodes.load(shas, FANS, deadline) if shas else Loaded({}, ())
         hits = _hits(project, best, loaded, weights)
+    facets, uncounted = None, None
+    if counting is not None:
+        with stages.stage("facets"):
+            facets = _counted(counting)
+        uncounted = None if facets else "facets_timeout"
+    messages = (
+        encoded.message or reranked.message,
+        "its facets were not counted in time" if uncounted else None,
+    )
+    reason = encoded.missing or reranked.reason or uncounted
     return Outcome(
         project,
-        Status.SUCCESSFUL if encoded.missing is reranked.reason is None else Status.PARTIAL,
+        Status.SUCCESSFUL if reason is None else Status.PARTIAL,
         hits=hits,
-        reason=encoded.missing or reranked.reason,
-        message=encoded.message or reranked.message,
+        reason=reason,
+        message="; ".join(filter(None, messages)) or None,
         candidates=found.count,
         requested=query.recall_depth,
         plan=found.plan,
         reranked=reranked.scored,
         documents=found.documents,
+        facets=facets,
         stages_ms=stages.spent,
         embedding_cache=encoded.origin,
         reranker=engines.reranker.name if engines.rerank_depth and reranked.has_scored else None,
         lexical_engine=engines.lexical.engine if matching else None,
         explained=_explain(query, fused, found, reranked, hits) if query.is_explained else (),
     )
+
+
+def _count(query: Query, engines: Engines, deadline: Deadline) -> Future[Facets] | None:
+    if not query.has_facets:
+        return None
+    # Whatever is found by then is to be told in time, with or without counts.
+    end = deadline.earlier_by(WALK_SHARE * deadline.remaining())
+    return engines.beside(lambda: engines.counts.facets(query, end))
+
+
+def _counted(counting: Future[Facets]) -> Facets | None:
+    """The counts, or None if they were not there in time."""
+    try:
+        return counting.result()
+    except DeadlineExceeded:
+        return None
 
 
 def late(project: ProjectName, reason: str, stages: Stages) -> Outcome:
@@ -208,7 +244,9 @@ def _look_for_words(query: Query, engines: Engines, deadline: Deadline) -> Futur
         return None
 
     def look() -> Matched:
-        return engines.lexical.recall(query.text, query.levels, query.recall_depth, deadline)
+        return engines.lexical.recall(
+            query.text, query.levels, query.recall_depth, deadline, query.filters
+        )
 
     return engines.beside(look)
 
@@ -241,10 +279,12 @@ def _recall_by_meaning(
     looked = (vector, query.levels, query.recall_depth)
     reads, loaded = Reads.NOTHING, None
     if not engines.rerank_depth and not query.is_explained:  # recall's order is the answer's
-        recalled, loaded = engines.nodes.recall_and_load(*looked, query.limit, FANS, deadline)
+        recalled, loaded = engines.nodes.recall_and_load(
+            *looked, query.limit, FANS, deadline, query.filters
+        )
     else:
         reads = engines.reads_of(query.recall_depth)
-        recalled = engines.nodes.recall(*looked, (), reads, deadline)
+        recalled = engines.nodes.recall(*looked, (), reads, deadline, query.filters)
     shas = [candidate.sha256 for candidate in recalled.candidates]
     return _Found(
         recalled.candidates,
@@ -264,7 +304,9 @@ def _recall_by_both(
     by_words = {match.sha256: _candidate(match) for match in matched.matches}
     depth = 0 if query.method is Method.LEXICAL else query.recall_depth
     reads = engines.reads_of(depth + len(by_words))
-    recalled = engines.nodes.recall(vector, query.levels, depth, by_words, reads, deadline)
+    recalled = engines.nodes.recall(
+        vector, query.levels, depth, by_words, reads, deadline, query.filters
+    )
     measured = {candidate.sha256: candidate for candidate in recalled.candidates}
     unscored = [sha256 for sha256 in measured if sha256 not in by_words]
     scores: dict[Sha256, float | None] = {sha256: one.bm25 for sha256, one in by_words.items()}

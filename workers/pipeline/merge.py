@@ -1,11 +1,14 @@
 """From one outcome per project to one answer, and the one way a query ends."""
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from workers.model import (
+    FACETS,
     Answer,
+    Facets,
     Frozen,
     Hit,
     Kept,
@@ -20,6 +23,8 @@ from workers.model import (
 )
 from workers.pipeline.walk import reaches_evidence
 from workers.ports import Runs
+
+MOST_VALUES = 100  # of a facet that an answer shows
 
 
 def finalize(
@@ -55,6 +60,7 @@ def merge_outcomes(query_id: str, frozen: Frozen) -> Answer:
     ranking = sorted((hit for outcome in outcomes for hit in outcome.hits), key=merge_order)
     hits = tuple(ranking[: frozen.limit])
     shown = {(hit.project, hit.sha256) for hit in hits}
+    counted = zip(frozen.documents, outcomes, strict=False)  # none of a query that met no project
     return Answer(
         query_id=query_id,
         projects=frozen.projects,
@@ -63,7 +69,29 @@ def merge_outcomes(query_id: str, frozen: Frozen) -> Answer:
         warnings=tuple(_warnings(outcomes, hits)),
         finalized_by=frozen.by,
         documents=sum(frozen.documents),
+        searched=sum(nodes for nodes, outcome in counted if outcome.status.has_answered),
+        facets=merge_facets([outcome.facets for outcome in outcomes if outcome.facets]),
     )
+
+
+def merge_facets(parts: Collection[Facets]) -> Facets | None:
+    """The counts of all projects together: of each facet the values with most nodes, then by name.
+
+    Where a project did not carry all of its values, the counts of others may be too low as well, so
+    the facet is said not to be whole.
+    """
+    if not parts:
+        return None
+    counts, truncated = {}, []
+    for facet in FACETS:
+        total: Counter[str] = Counter()
+        for part in parts:
+            total.update(part.counts.get(facet, {}))
+        ranking = sorted(total.items(), key=lambda one: (-one[1], one[0]))
+        counts[facet] = dict(ranking[:MOST_VALUES])
+        if len(ranking) > MOST_VALUES or any(facet in part.truncated for part in parts):
+            truncated.append(facet)
+    return Facets(counts, tuple(truncated))
 
 
 def _without_hits(outcome: Outcome, shown: Collection[NodeKey]) -> Outcome:
@@ -74,7 +102,7 @@ def _without_hits(outcome: Outcome, shown: Collection[NodeKey]) -> Outcome:
         else replace(one, unreturned=Unreturned.OUTRANKED)
         for one in outcome.explained
     )
-    return replace(outcome, hits=(), explained=explained)
+    return replace(outcome, hits=(), explained=explained, facets=None)
 
 
 def merge_order(hit: Hit) -> tuple[bool, float, float, str, str]:

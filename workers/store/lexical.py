@@ -8,13 +8,17 @@ from psycopg import Connection
 
 from workers.deadline import Deadline
 from workers.engines.search_text import MOST_CHARACTERS, SearchText, searched_text
-from workers.model import Kind, Level, Match, Matched, Node, ProjectName, Sha256
+from workers.model import Filters, Kind, Level, Match, Matched, Node, ProjectName, Sha256
+from workers.ports import NO_FILTERS
 from workers.store.database import Database, Rows, Statement
+from workers.store.filters import filtered, filtering
 from workers.store.queries import load_queries
 
 QUERIES = load_queries("lexical.sql")
-RECALL = QUERIES["weighed"] + QUERIES["matched"]
-SCORES = QUERIES["weighed"] + QUERIES["given"]
+WEIGHED = QUERIES["weighed"]
+RECALL = WEIGHED + QUERIES["matched"]
+RECALL_FILTERED = filtered(WEIGHED + QUERIES["matched_filtered"])
+SCORES = WEIGHED + QUERIES["given"]
 
 # What keeps a question quick in a large project; see docs/scale.md.
 MOST_WEIGHED = 32  # of a question that count, the rarest ones
@@ -130,15 +134,30 @@ class ProjectLexicon:
         self._project = project
         self._search_text = search_text
 
-    def recall(self, text: str, levels: Sequence[Level], depth: int, deadline: Deadline) -> Matched:
+    def recall(
+        self,
+        text: str,
+        levels: Sequence[Level],
+        depth: int,
+        deadline: Deadline,
+        filters: Filters = NO_FILTERS,
+    ) -> Matched:
         """Exact but for one bound: terms that very many nodes have only add to scores.
 
-        They are looked up where rarer ones could leave the answer short.
+        They are looked up where rarer ones could leave the answer short. With filters there is no
+        such bound: the best by what was read might not pass.
         """
-        arguments = self._asking(text, levels, depth) | {"kept": max(KEPT, 2 * depth)}
-        (rows,) = self._database.read(
-            [Statement(RECALL, arguments)], deadline, "force_generic_plan"
-        )
+        arguments = self._asking(text, levels, depth)
+        if filters:
+            statement = Statement(
+                RECALL_FILTERED, arguments | filtering(filters), is_planned_anew=True
+            )
+            (rows,) = self._database.read([statement], deadline)
+        else:
+            arguments |= {"kept": max(KEPT, 2 * depth)}
+            (rows,) = self._database.read(
+                [Statement(RECALL, arguments)], deadline, "force_generic_plan"
+            )
         matches = tuple(
             Match(row["sha256"], Level(row["level"]), row["score"])
             for row in rows
@@ -157,12 +176,19 @@ class ProjectLexicon:
         return [row["score"] for row in rows]
 
     def _asking(self, text: str, levels: Sequence[Level], depth: int) -> dict[str, Any]:
-        return {
-            "project": self._project,
-            "levels": list(levels),
-            "terms": self._search_text.query_terms(text),
-            "depth": depth,
-            "most_terms": MOST_WEIGHED,
-            "frequent": FREQUENT,
-            "most_read": MOST_READ,
-        }
+        return asking(self._project, self._search_text.query_terms(text), levels, depth)
+
+
+def asking(
+    project: ProjectName, terms: Sequence[str], levels: Sequence[Level], depth: int
+) -> dict[str, Any]:
+    """What weighing the terms of a question takes."""
+    return {
+        "project": project,
+        "levels": list(levels),
+        "terms": list(terms),
+        "depth": depth,
+        "most_terms": MOST_WEIGHED,
+        "frequent": FREQUENT,
+        "most_read": MOST_READ,
+    }

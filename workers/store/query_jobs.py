@@ -18,7 +18,7 @@ from workers.errors import (
     Overloaded,
     TooManyJobs,
 )
-from workers.model import Answer, Job, Parent
+from workers.model import Answer, Job, Parent, ProjectName
 from workers.ports import Saved, Submission
 from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
@@ -201,7 +201,10 @@ class PostgresQueryJobs:
 
 
 def _nodes_in(answer: Answer) -> list[str]:
-    """The sha256 of every node that an answer shows, so that it can be forgotten with them."""
+    """The sha256 of every node that an answer shows, so that it can be forgotten with them.
+
+    Facets tell of nodes that are not shown: their answer goes with any node of their projects.
+    """
 
     def below(parents: Sequence[Parent]) -> Iterator[str]:
         for parent in parents:
@@ -210,7 +213,17 @@ def _nodes_in(answer: Answer) -> list[str]:
 
     shown = {sha for hit in answer.hits for sha in (hit.sha256, *below(hit.parents))}
     explained = {each.sha256 for outcome in answer.outcomes for each in outcome.explained}
-    return sorted(shown | explained)
+    counted = {
+        counted_in(outcome.project)
+        for outcome in answer.outcomes
+        if answer.facets is not None and outcome.status.has_answered
+    }
+    return sorted(shown | explained | counted)
+
+
+def counted_in(project: ProjectName) -> str:
+    """What stands beside the sha256 of nodes for all nodes of a project."""
+    return f"facets of {project}"
 
 
 def _in_progress() -> IdempotencyInProgress:

@@ -14,6 +14,7 @@ from workers.ingest.nodes import node_sha256
 from workers.model import Principal, ProjectName, Sha256
 from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
+from workers.store.query_jobs import counted_in
 from workers.store.sources import PostgresSources
 
 QUERIES = load_queries("records.sql")
@@ -146,7 +147,7 @@ class PostgresRecords:
         principal: Principal,
     ) -> int:
         removed = PostgresSources(connection, project).drop(nodes)
-        _run(connection, "forget_answers", shas=removed)
+        _run(connection, "forget_answers", nodes=[*removed, counted_in(project)])
         _run(connection, "forget_feedback", project=project, shas=removed)
         _run(connection, "forget_submissions", project=project)
         self._remember(connection, project, what, len(removed), principal)

@@ -7,6 +7,7 @@ from typing import Any
 from workers.deadline import Deadline
 from workers.model import (
     Candidate,
+    Filters,
     Kind,
     Level,
     Loaded,
@@ -19,15 +20,21 @@ from workers.model import (
     Step,
     Vector,
 )
+from workers.ports import NO_FILTERS
 from workers.store.database import Database, Rows, Statement
+from workers.store.filters import filtered, filtering
 from workers.store.queries import load_queries
 from workers.store.vector_indexes import IndexedProjects
 
 QUERIES = load_queries("search.sql")
 RECALL_EXACT = QUERIES["nearest_exact"] + QUERIES["measured"] + QUERIES["read"]
 RECALL_HNSW = QUERIES["nearest_hnsw"] + QUERIES["measured"] + QUERIES["read"]
+RECALL_FILTERED = filtered(QUERIES["nearest_filtered"] + QUERIES["measured"] + QUERIES["read"])
 READ = QUERIES["chosen"] + QUERIES["read"]
 RECALL_AND_LOAD = QUERIES["nearest_exact"] + QUERIES["hits"] + QUERIES["loaded"]
+RECALL_FILTERED_AND_LOAD = filtered(
+    QUERIES["nearest_filtered"] + QUERIES["hits"] + QUERIES["loaded"]
+)
 LOAD = QUERIES["given"] + QUERIES["loaded"]
 
 HIT_CHARACTERS = 20_000  # of a hit's text that an answer carries
@@ -60,9 +67,16 @@ class ProjectSearch:
         also: Collection[Sha256],
         reads: Reads,
         deadline: Deadline,
+        filters: Filters = NO_FILTERS,
     ) -> Recalled:
-        """Exact while that is quick; by the index, and exact after all if that found too few."""
+        """Exact while that is quick; by the index, and exact after all if that found too few.
+
+        Never by the index with filters: it might lose all that pass.
+        """
         arguments = self._looking(query, levels, depth) | _reading(reads) | {"also": list(also)}
+        if filters:
+            rows = self._read_filtered(RECALL_FILTERED, arguments, filters, deadline)
+            return _recalled("exact", rows)
         share = self._share_if_large(levels, deadline)
         if share is not None:
             recalled = self._recall_hnsw(arguments, len(query), depth, share, deadline)
@@ -80,15 +94,19 @@ class ProjectSearch:
         hits: int,
         fans: Sequence[int],
         deadline: Deadline,
+        filters: Filters = NO_FILTERS,
     ) -> tuple[Recalled, Loaded]:
-        """In one statement, but for a large project."""
-        if self._share_if_large(levels, deadline) is not None:
+        """In one statement, but for a large project without filters."""
+        if not filters and self._share_if_large(levels, deadline) is not None:
             recalled = self.recall(query, levels, depth, (), Reads.NOTHING, deadline)
             best = recalled.candidates[:hits]
             return recalled, self.load([one.sha256 for one in best], fans, deadline)
         arguments = self._looking(query, levels, depth) | {"hits": hits} | _loading(fans)
-        statement = Statement(RECALL_AND_LOAD, arguments)
-        (rows,) = self._database.read([statement], deadline, "force_generic_plan")
+        if filters:
+            rows = self._read_filtered(RECALL_FILTERED_AND_LOAD, arguments, filters, deadline)
+        else:
+            statement = Statement(RECALL_AND_LOAD, arguments)
+            (rows,) = self._database.read([statement], deadline, "force_generic_plan")
         best = tuple(
             Candidate(row["sha256"], Level(row["level"]), row["distance"])
             for row in _nodes_of(rows)
@@ -111,6 +129,13 @@ class ProjectSearch:
         statement = Statement(LOAD, self._key | {"nodes": list(nodes)} | _loading(fans))
         (rows,) = self._database.read([statement], deadline, "force_generic_plan")
         return _loaded(rows)
+
+    def _read_filtered(
+        self, query: str, arguments: dict[str, Any], filters: Filters, deadline: Deadline
+    ) -> Rows:
+        statement = Statement(query, arguments | filtering(filters), is_planned_anew=True)
+        (rows,) = self._database.read([statement], deadline)
+        return rows
 
     def _looking(self, query: Vector, levels: Sequence[Level], depth: int) -> dict[str, Any]:
         return self._key | {"query": query, "levels": list(levels), "depth": depth}

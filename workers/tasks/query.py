@@ -141,6 +141,7 @@ def _search(query: Query, project: ProjectName, until: Deadline, deadline: Deadl
             encode,
             search.nodes_of(project),
             search.lexical_of(project),
+            search.counts_of(project),
             search.beside,
             search.reranker,
             search.reranker.depth(query.limit),

@@ -18,6 +18,7 @@ from app.parameters import (
     read_parameters,
     validate,
 )
+from workers.contracts import dump_query, load_query
 from workers.errors import InvalidParameters
 from workers.model import Level
 
@@ -141,6 +142,7 @@ def test_what_was_asked_can_be_read_again_from_where_it_was_kept() -> None:
         read(),
         read(project="p", level=["L0"], limit=99, explain=True),
         read(projects=["a", "b"], method="semantic", allow_partial=False, wait_seconds=10**20),
+        read(filters={"tags": "a", "occurred_since": "2026-03-03T00:00:00+02:00"}, facets=False),
     ):
         kept = parameters.model_dump(mode="json")
 
@@ -148,6 +150,24 @@ def test_what_was_asked_can_be_read_again_from_where_it_was_kept() -> None:
 
         assert again == parameters
         assert again.notes() == parameters.notes()
+        assert load_query(dump_query(parameters.to_query())) == again.to_query()
+
+
+@pytest.mark.parametrize("filters", ["{}", [], 5, "kind=note"])
+def test_filters_are_an_object(filters: object) -> None:
+    assert wrong(JobParameters, {"filters": filters}) == {"filters": "is not a JSON object"}
+
+
+def test_a_filter_that_there_is_none_of_is_named_by_its_place() -> None:
+    assert wrong(JobParameters, {"filters": {"kinds": "note", "tags": [5]}}) == {
+        "filters.kinds": "is unknown; did you mean kind?",
+        "filters.tags[0]": "is not text",
+    }
+
+
+@pytest.mark.parametrize("given_", ["true", 1, []])
+def test_whether_values_are_counted_is_nothing_but_true_or_false(given_: object) -> None:
+    assert list(wrong(JobParameters, {"facets": given_})) == ["facets"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """What the query string may hold, and what is said where it does not."""
 
+import json
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,7 +18,9 @@ from app.parameters import (
     validate,
 )
 from workers.errors import InvalidParameters
-from workers.model import Level, Method
+from workers.model import Filters, Kind, Level, Method
+
+NOT_SEVERAL = "is neither text nor a list"
 
 
 def read(**given_: str) -> QueryParameters:
@@ -175,10 +180,171 @@ def test_an_unknown_method_is_refused_with_the_known_ones(method: str) -> None:
     assert "'semantic'" in wrong(method=method)["method"]
 
 
-@pytest.mark.parametrize("name", ["filters", "facets"])
-@pytest.mark.parametrize("value", ["", "0.5", "{}"])
-def test_a_parameter_of_another_version_is_refused_and_never_ignored(name: str, value: str) -> None:
-    assert wrong(**{name: value}) == {name: "is not in this version"}
+def filtered(**filters: Any) -> QueryParameters:
+    return read(level="L0,L1,L2", filters=json.dumps(filters))
+
+
+def refused(**filters: Any) -> dict[str, str]:
+    return wrong(level="L0,L1,L2", filters=json.dumps(filters))
+
+
+def test_without_filters_every_node_passes_and_nothing_is_counted() -> None:
+    for parameters in (read(), read(filters="{}")):
+        query = parameters.to_query()
+        assert not query.filters
+        assert (query.has_facets, parameters.filters_applied) == (False, {})
+
+
+def test_filters_are_one_json_object_and_shown_as_they_are_understood() -> None:
+    parameters = filtered(
+        level=["L2", "L1", "L1"],
+        source_pattern="docs/*.md",
+        updated_since="2026-07-01",
+        occurred_before="2026-07-21T09:52:03+02:00",
+        tags=["b", "a", "b"],
+        kind="note",
+        standing_id=["y", "x"],
+    )
+
+    query = parameters.to_query()
+    assert query.levels == (Level.L1, Level.L2)
+    assert query.filters == Filters(
+        source_pattern="docs/*.md",
+        updated_since=datetime(2026, 7, 1, tzinfo=UTC),
+        occurred_before=datetime(2026, 7, 21, 7, 52, 3, tzinfo=UTC),
+        tags=("a", "b"),
+        kinds=(Kind.NOTE,),
+        standing_ids=("x", "y"),
+    )
+    assert parameters.filters_applied == {
+        "level": ["L1", "L2"],
+        "source_pattern": "docs/*.md",
+        "updated_since": "2026-07-01T00:00:00Z",
+        "occurred_before": "2026-07-21T07:52:03Z",
+        "tags": ["a", "b"],
+        "kind": ["note"],
+        "standing_id": ["x", "y"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("filters", "facets", "has_facets"),
+    [
+        ("{}", None, False),
+        ('{"kind": "note"}', None, True),
+        ('{"level": "L1"}', None, True),
+        ('{"kind": "note"}', "false", False),
+        ("{}", "true", True),
+    ],
+)
+def test_values_are_counted_where_it_is_asked_for_and_by_default_with_filters(
+    filters: str, facets: str | None, has_facets: bool
+) -> None:
+    said = {} if facets is None else {"facets": facets}
+
+    assert read(filters=filters, **said).to_query().has_facets is has_facets
+
+
+def test_a_level_to_filter_by_is_one_of_those_that_are_asked() -> None:
+    assert read(level="L0,L1", filters='{"level": ["L1", "L2"]}').levels == [Level.L1]
+    assert read(level="L0,L1", filters='{"level": ["L1", "L2"]}').filters_applied == {
+        "level": ["L1"]
+    }
+    assert wrong(filters='{"level": "L0"}') == {
+        "filters.level": "leaves no level: level is L1,L2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "instant"),
+    [
+        ("2026-03-03", "2026-03-03T00:00:00Z"),
+        ("2026-03-03T00:00:00", "2026-03-03T00:00:00Z"),
+        ("2026-03-03T00:00:00Z", "2026-03-03T00:00:00Z"),
+        ("2026-03-03t00:00:00z", "2026-03-03T00:00:00Z"),
+        ("2026-03-03 00:00:00+02:00", "2026-03-02T22:00:00Z"),
+        ("2026-03-03T10:30:00.123456789-05:00", "2026-03-03T15:30:00.123456Z"),
+        ("0001-01-01", "0001-01-01T00:00:00Z"),
+    ],
+)
+@pytest.mark.parametrize("zone", ["UTC", "America/Chicago"])
+def test_a_date_is_an_instant_whatever_the_zone_of_the_server(
+    monkeypatch: pytest.MonkeyPatch, zone: str, said: str, instant: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+
+    assert filtered(occurred_since=said).filters_applied == {"occurred_since": instant}
+
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(1772528400, "1772528400", 0.5, True, None, [], {}, "", "yesterday", " 2026-03-03"),
+        *("2026", "2026-03", "20260303", "2026-02-30", "2026-W10-1", "2026-03-03Z", "٢٠٢٦-03-03"),
+        *("2026-03-03T10", "2026-03-03T10:00", "2026-03-03T25:00:00Z"),
+        *("2026-03-03T00:00:00 02:00", "0000-01-01"),
+        *("0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00"),
+    ],
+)
+def test_what_is_no_date_is_refused(said: object) -> None:
+    assert list(refused(updated_before=said)) == ["filters.updated_before"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "told"),
+    [
+        ("", {"filters": "is not valid JSON"}),
+        ("{", {"filters": "is not valid JSON"}),
+        ("[" * 10_000, {"filters": "is not valid JSON"}),
+        ("[]", {"filters": "is not a JSON object"}),
+        ("null", {"filters": "is not a JSON object"}),
+        ('{"tags": "a", "tags": "b"}', {"filters": "names something twice"}),
+        (
+            '{"source_patern": "x"}',
+            {"filters.source_patern": "is unknown; did you mean source_pattern?"},
+        ),
+        ('{"tag": "x"}', {"filters.tag": "is unknown; did you mean tags?"}),
+        ('{"tags": 5, "kind": {}}', dict.fromkeys(["filters.tags", "filters.kind"], NOT_SEVERAL)),
+        ('{"tags": ["a", 5]}', {"filters.tags[1]": "is not text"}),
+        ('{"tags": []}', {"filters.tags": "is empty"}),
+        ('{"tags": null}', {"filters.tags": "is null: leave it out instead"}),
+        ('{"level": "l1"}', {"filters.level[0]": "is not 'L0', 'L1' or 'L2'"}),
+        ('{"source_pattern": ["a"]}', {"filters.source_pattern": "is not text"}),
+        ('{"source_pattern": ""}', {"filters.source_pattern": "is empty"}),
+        ('{"source_pattern": "a\\u0000"}', {"filters.source_pattern": "holds U+0000"}),
+    ],
+)
+def test_filters_that_cannot_be_used_are_refused_by_name(
+    filters: str, told: dict[str, str]
+) -> None:
+    assert wrong(filters=filters) == told
+
+
+def test_half_of_a_character_is_no_text_to_filter_by() -> None:
+    assert list(refused(tags="half \ud83d")) == ["filters.tags[0]"]
+
+
+@pytest.mark.parametrize("name", ["level", "tags", "kind", "standing_id"])
+def test_lists_to_filter_by_have_a_bound(name: str) -> None:
+    value = {"level": "L1", "kind": "note"}.get(name, "x")
+
+    assert filtered(**{name: [value] * 50}).filters_applied[name] == [value]
+    assert refused(**{name: [value] * 51}) == {f"filters.{name}": "has more than 50 entries"}
+
+
+def test_words_to_filter_by_have_a_bound() -> None:
+    for name in ("source_pattern", "tags", "standing_id"):
+        assert filtered(**{name: "x" * 1000}).filters_applied
+        assert len(refused(**{name: "x" * 1001})) == 1
+
+
+@pytest.mark.parametrize("value", ["", "2", "yes", "null"])
+def test_whether_values_are_counted_is_true_or_false(value: str) -> None:
+    assert wrong(facets=value) == {"facets": "is neither true nor false"}
 
 
 @pytest.mark.parametrize(

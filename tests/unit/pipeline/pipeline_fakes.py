@@ -1,6 +1,7 @@
 """Stand-ins for what the pipeline asks of the outside, and short ways to make its values."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,8 @@ from workers.model import (
     Answer,
     Candidate,
     Encoding,
+    Facets,
+    Filters,
     Frozen,
     Hit,
     Kind,
@@ -23,6 +26,7 @@ from workers.model import (
     Node,
     Outcome,
     Parent,
+    Query,
     Question,
     Reads,
     Recalled,
@@ -31,6 +35,8 @@ from workers.model import (
     Step,
     Vector,
 )
+from workers.pipeline.answer import T
+from workers.ports import NO_FILTERS
 
 KINDS = {Level.L0: Kind.TURN, Level.L1: Kind.NOTE, Level.L2: Kind.SYNTHESIS}
 QUERY = Encoding(np.ones(1, dtype=np.float32), None)
@@ -126,8 +132,10 @@ class FakeMemory:
     edges: Mapping[str, Sequence[str]] = field(default_factory=dict)
     on_recall: Callable[[], None] = nothing
     on_walk: Callable[[], None] = nothing
+    on_count: Callable[[], None] = nothing
     forgotten: frozenset[str] = frozenset()  # deleted after recall saw them
     asked_depths: list[int] = field(default_factory=list)
+    asked_filters: list[Filters] = field(default_factory=list)
     reads: list[tuple[Reads, list[str]]] = field(default_factory=list)  # what, and of which nodes
 
     def recall(
@@ -138,9 +146,11 @@ class FakeMemory:
         also: Collection[str],
         reads: Reads,
         deadline: Deadline,
+        filters: Filters = NO_FILTERS,
     ) -> Recalled:
         self.on_recall()
         in_time(deadline)
+        self.asked_filters.append(filters)
         self.asked_depths.append(depth)
         asked = [name for name in self.distances if self.nodes[name].level in levels]
         nearest = sorted(asked, key=lambda name: (self.distances[name], name))[:depth]
@@ -169,10 +179,17 @@ class FakeMemory:
         hits: int,
         fans: Sequence[int],
         deadline: Deadline,
+        filters: Filters = NO_FILTERS,
     ) -> tuple[Recalled, Loaded]:
-        recalled = self.recall(query, levels, depth, (), Reads.NOTHING, deadline)
+        recalled = self.recall(query, levels, depth, (), Reads.NOTHING, deadline, filters)
         best = recalled.candidates[:hits]
         return replace(recalled, candidates=best), self.load(ids(best), fans, deadline)
+
+    def facets(self, query: Query, deadline: Deadline) -> Facets:
+        self.on_count()
+        in_time(deadline)
+        asked = [one for one in self.nodes.values() if one.level in query.levels]
+        return Facets({"levels": Counter(one.level.value for one in asked)})
 
     def load(self, nodes: Sequence[str], fans: Sequence[int], deadline: Deadline) -> Loaded:
         self.on_walk()
@@ -198,11 +215,20 @@ class FakeWords:
     memory: FakeMemory
     bm25: Mapping[str, float] = field(default_factory=dict)
     on_recall: Callable[[], None] = nothing
+    asked_filters: list[Filters] = field(default_factory=list)
     engine = "fake words"
 
-    def recall(self, text: str, levels: Sequence[Level], depth: int, deadline: Deadline) -> Matched:
+    def recall(
+        self,
+        text: str,
+        levels: Sequence[Level],
+        depth: int,
+        deadline: Deadline,
+        filters: Filters = NO_FILTERS,
+    ) -> Matched:
         self.on_recall()
         in_time(deadline)
+        self.asked_filters.append(filters)
         asked = [name for name in self.bm25 if self.memory.nodes[name].level in levels]
         best = sorted(asked, key=lambda name: (-self.bm25[name], name))[:depth]
         matches = [Match(name, self.memory.nodes[name].level, self.bm25[name]) for name in best]
@@ -216,9 +242,9 @@ class FakeWords:
         return [self.bm25.get(name, 0.0) for name in nodes]
 
 
-def at_once(work: Callable[[], Matched]) -> "Future[Matched]":
+def at_once(work: Callable[[], T]) -> "Future[T]":
     """Done before it is asked for, as far as a test can tell."""
-    future: Future[Matched] = Future()
+    future: Future[T] = Future()
     try:
         future.set_result(work())
     except Exception as error:  # noqa: BLE001  # whoever asks for the result gets it

@@ -54,7 +54,7 @@ class Asker:
     def ask(self, memory: FakeMemory, rerank_depth: int = 100) -> Outcome:
         deadline = self.clock.deadline_in(self.timeout_s)
         words = FakeWords(memory, self.bm25, self.on_words)
-        engines = Engines(self.encode, memory, words, at_once, self.scorer, rerank_depth)
+        engines = Engines(self.encode, memory, words, memory, at_once, self.scorer, rerank_depth)
         return answer(self.query, "p", engines, deadline)
 
 

@@ -114,7 +114,7 @@ WITH corpus AS MATERIALIZED (
 -- ones: a term that very many nodes have tells little, and would cost the most. Of one that has to be
 -- looked up all the same, so many postings are read of each level. Where there is a term that was
 -- not read as a whole, the best %(kept)s nodes get the score of all terms, by one look at the index
--- for each. A filter has its place in `kept`, which goes through the nodes from the best on.
+-- for each.
 -- Where nothing is found, there is one row without a node.
 , matched AS (
     SELECT own.node, sum(own.score) AS score_so_far,
@@ -165,6 +165,53 @@ WITH corpus AS MATERIALIZED (
 SELECT corpus.nodes AS documents, bounded.is_bounded, best.sha256, best.level, best.score
   FROM corpus
  CROSS JOIN bounded
+  LEFT JOIN best ON true
+ ORDER BY best.score DESC, best.sha256
+
+-- name: matched_filtered
+-- Recall among the nodes that pass filters: the best %(depth)s of all that hold one of the terms, each
+-- with its whole score. Where few pass, the terms of each are looked up; where that would be more than
+-- the terms have postings, these are read. A filter may pass none of the nodes that a bound would
+-- choose, so there is none.
+, passing AS MATERIALIZED (
+    SELECT sha256, level, left(sha256, 32)::uuid AS node
+      FROM memory_node
+     WHERE project = %(project)s AND level = ANY(%(levels)s) AND PASSES
+), way AS MATERIALIZED (  -- a look-up costs some ten times what reading on does
+    SELECT passing.nodes AS documents, 10 * passing.nodes * terms < postings AS is_by_node
+      FROM (SELECT count(*) AS nodes FROM passing) AS passing,
+           (SELECT count(*) AS terms, sum(nodes) AS postings
+              FROM counted JOIN weighed USING (term)) AS asked
+), scored AS (
+    SELECT passing.sha256, passing.level,
+           sum(weight * tf / (tf + 0.3::float8 + length * per_length)) AS score
+      FROM passing
+     CROSS JOIN weighed
+     CROSS JOIN LATERAL (
+           SELECT tf, length
+             FROM posting
+            WHERE project = %(project)s AND posting.term = weighed.term
+              AND level = passing.level AND posting.node = passing.node
+           OFFSET 0) AS own
+     WHERE (SELECT is_by_node FROM way)
+     GROUP BY passing.sha256, passing.level
+     UNION ALL
+    SELECT passing.sha256, passing.level,
+           sum(weight * tf / (tf + 0.3::float8 + length * per_length)) AS score
+      FROM weighed
+     CROSS JOIN LATERAL (
+           SELECT node, tf, length
+             FROM posting
+            WHERE project = %(project)s AND posting.term = weighed.term AND level = ANY(%(levels)s)
+           OFFSET 0) AS own
+      JOIN passing USING (node)
+     WHERE NOT (SELECT is_by_node FROM way)
+     GROUP BY passing.sha256, passing.level
+), best AS (
+    SELECT * FROM scored ORDER BY score DESC, sha256 LIMIT %(depth)s
+)
+SELECT way.documents, false AS is_bounded, best.sha256, best.level, best.score
+  FROM way
   LEFT JOIN best ON true
  ORDER BY best.score DESC, best.sha256
 

@@ -47,9 +47,9 @@ DELETE FROM source WHERE project = %(project)s AND source = %(source)s
 DELETE FROM project WHERE project = %(project)s RETURNING project
 
 -- name: forget_answers
--- Stored answers that show one of these nodes, or name what was made from it.
+-- Stored answers that show one of these nodes, name what was made from it, or count it.
 WITH gone AS (
-    DELETE FROM query_answer WHERE nodes && %(shas)s RETURNING id
+    DELETE FROM query_answer WHERE nodes && %(nodes)s RETURNING id
 )
 UPDATE query_job
    SET status = 'expired', request = NULL, projects = NULL, documents = NULL, expires_at = now()

@@ -14,6 +14,22 @@ WITH nearest AS MATERIALIZED (
      WHERE project = %(project)s AND level = ANY(%(levels)s)
 )
 
+-- name: nearest_filtered
+-- As nearest_exact, among the nodes that pass filters, all of which are measured.
+WITH passing AS MATERIALIZED (
+    SELECT sha256 FROM memory_node
+     WHERE project = %(project)s AND level = ANY(%(levels)s) AND PASSES
+), nearest AS MATERIALIZED (
+    SELECT vector.sha256, vector.level, (embedding <=> %(query)s) + 0 AS distance
+      FROM passing
+      JOIN node_vector AS vector
+        ON vector.project = %(project)s AND model = %(model)s AND vector.sha256 = passing.sha256
+     ORDER BY distance, sha256
+     LIMIT %(depth)s
+), counted AS (
+    SELECT count(*) AS documents FROM passing
+)
+
 -- name: hnsw_settings
 -- For the rest of this transaction: let the index go on until enough rows pass the filters, within
 -- bounds, and leave the planner no way around it (exact recall needs a sort, the index does not).

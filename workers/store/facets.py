@@ -1,0 +1,48 @@
+"""How many nodes of one project have each value of each facet."""
+
+from workers.deadline import Deadline
+from workers.engines.search_text import SearchText
+from workers.model import FACETS, Facets, Method, ProjectName, Query
+from workers.store.database import Database, Statement
+from workers.store.filters import filtered, filtering
+from workers.store.lexical import WEIGHED, asking
+from workers.store.queries import load_queries
+
+QUERIES = load_queries("facets.sql")
+COUNT = filtered(QUERIES["asked"] + QUERIES["tallied"])
+COUNT_BY_WORDS = filtered(WEIGHED + QUERIES["asked_by_words"] + QUERIES["tallied"])
+
+MOST_CARRIED = 1_000  # values of a facet and project
+LONGEST_VALUE = 1_000  # characters; longer ones cannot be filtered by
+
+
+class ProjectCounts:
+    """Counts of one project. Implements `workers.ports.Countable`."""
+
+    def __init__(self, database: Database, project: ProjectName, search_text: SearchText) -> None:
+        self._database = database
+        self._project = project
+        self._search_text = search_text
+
+    def facets(self, query: Query, deadline: Deadline) -> Facets:
+        arguments = {
+            "project": self._project,
+            "levels": list(query.levels),
+            "most": MOST_CARRIED,
+            "longest": LONGEST_VALUE,
+        }
+        text = COUNT
+        if query.method is Method.LEXICAL:
+            text = COUNT_BY_WORDS
+            terms = self._search_text.query_terms(query.text)
+            arguments |= asking(self._project, terms, query.levels, query.recall_depth)
+        arguments |= filtering(query.filters)
+        statement = Statement(text, arguments, is_planned_anew=True)
+        (rows,) = self._database.read([statement], deadline)
+        counts: dict[str, dict[str, int]] = {facet: {} for facet in FACETS}
+        in_all = dict.fromkeys(FACETS, 0)
+        for row in rows:
+            counts[row["facet"]][row["value"]] = row["nodes"]
+            in_all[row["facet"]] = row["in_all"]
+        truncated = tuple(facet for facet in FACETS if len(counts[facet]) < in_all[facet])
+        return Facets(counts, truncated)

@@ -1,0 +1,58 @@
+-- name: asked
+-- The nodes that a question is about, as they are counted. `tallied` goes on from here.
+WITH asked AS MATERIALIZED (
+    SELECT level, kind, source, occurred_at, tags
+      FROM memory_node
+     WHERE project = %(project)s AND level = ANY(%(levels)s) AND PASSES
+)
+
+-- name: asked_by_words
+-- Likewise those that hold one of the words, whatever recall compares: what is to be counted has no
+-- bound. It goes on from lexical.sql's `weighed`.
+, holding AS MATERIALIZED (
+    SELECT DISTINCT own.node
+      FROM weighed
+     CROSS JOIN LATERAL (  -- OFFSET 0: one range of the index a term
+           SELECT node
+             FROM posting
+            WHERE project = %(project)s AND posting.term = weighed.term AND level = ANY(%(levels)s)
+           OFFSET 0) AS own
+), asked AS MATERIALIZED (
+    SELECT node.level, kind, source, occurred_at, tags
+      FROM memory_node AS node
+      JOIN holding ON holding.node = left(sha256, 32)::uuid
+     WHERE project = %(project)s AND node.level = ANY(%(levels)s) AND PASSES
+)
+
+-- name: tallied
+-- How many of them have each value; of each facet at most %(most)s values, those with most nodes. A
+-- source goes by what stands before its first slash, an instant by its month in UTC. `in_all` is how
+-- many values there are. Some that are too long to be asked for are counted there alone.
+, tallied AS (
+    SELECT 'levels' AS facet, level AS value, count(*) AS nodes FROM asked GROUP BY level
+     UNION ALL
+    SELECT 'kinds', kind, count(*) FROM asked GROUP BY kind
+     UNION ALL
+    SELECT 'sources', split_part(source, '/', 1), count(*) FROM asked GROUP BY 2
+     UNION ALL
+    SELECT 'dates', coalesce(to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM'), 'undated'), count(*)
+      FROM asked
+     GROUP BY 2
+     UNION ALL
+    SELECT 'tags', own.tag, count(*)
+      FROM asked
+     CROSS JOIN LATERAL (SELECT DISTINCT unnest(tags) AS tag) AS own
+     WHERE tags <> '{}'
+     GROUP BY own.tag
+     UNION ALL
+    SELECT 'projects', %(project)s::text, count(*) FROM asked HAVING count(*) > 0
+), placed AS (
+    SELECT facet, value, nodes, count(*) OVER (PARTITION BY facet) AS in_all,
+           row_number() OVER (PARTITION BY facet ORDER BY length(value) > %(longest)s,
+                              nodes DESC, value COLLATE "C") AS place
+      FROM tallied
+)
+SELECT facet, value, nodes, in_all
+  FROM placed
+ WHERE place <= %(most)s AND length(value) <= %(longest)s
+ ORDER BY facet, place
