@@ -1,6 +1,7 @@
 """The HTTP client of the service: what the command line speaks through."""
 
 import ipaddress
+import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -119,6 +120,8 @@ class Client:
         timeout_seconds: int = 5,
         method: str = "auto",
         semantic_weight: float | None = None,
+        filters: Mapping[str, Any] | None = None,
+        facets: bool | None = None,
         explain: bool = False,
         context_chunks: int | None = None,
         max_tokens: int | None = None,
@@ -140,6 +143,10 @@ class Client:
             parameters["level"] = ",".join(levels)
         if semantic_weight is not None:
             parameters["semantic_weight"] = f"{semantic_weight:f}"
+        if filters:
+            parameters["filters"] = json.dumps(filters)
+        if facets is not None:
+            parameters["facets"] = "true" if facets else "false"
         if explain:
             parameters["explain"] = "true"
         path = "/memory/query"
@@ -199,6 +206,8 @@ class Client:
         timeout_seconds: int = 60,
         method: str = "auto",
         semantic_weight: float | None = None,
+        filters: Mapping[str, Any] | None = None,
+        facets: bool | None = None,
         explain: bool = False,
     ) -> Body:
         """Have a question answered in the background; the job's document names its id.
@@ -219,6 +228,10 @@ class Client:
             body["level"] = list(levels)
         if semantic_weight is not None:
             body["semantic_weight"] = semantic_weight
+        if filters:
+            body["filters"] = dict(filters)
+        if facets is not None:
+            body["facets"] = facets
         return self._ask_once("POST", JOBS, body=body)
 
     def show_job(self, job_id: str, *, wait_seconds: int = 0, since: int | None = None) -> Body:

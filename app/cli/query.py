@@ -1,6 +1,7 @@
 """`mem query`: ask, and show the answer with where it came from."""
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,12 +39,31 @@ def read_levels(context: click.Context, parameter: click.Parameter, value: str) 
     return levels
 
 
+def read_filters(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> dict[str, str | list[str]]:
+    """`kind=note`, `tags=a`, `tags=b` -> {"kind": "note", "tags": ["a", "b"]}.
+
+    What there is to filter by, the service knows.
+    """
+    given: dict[str, list[str]] = {}
+    for one in value:
+        key, separator, said = one.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(
+                f"{one!r} is not KEY=VALUE, as in kind=note.", context, parameter
+            )
+        given.setdefault(key, []).append(said)
+    return {key: said if len(said) > 1 else said[0] for key, said in given.items()}
+
+
 @click.command(
     epilog="""\b
 Examples:
   mem query "why did requests over 10KB fail?"
   mem query -p poimen --levels L0 --format json "body buffer"
   mem query -p poimen --context 2 "deploy window"
+  mem query -A --filter 'source_pattern=runbooks/*' --filter tags=kong "body buffer"
   mem query -A --async --timeout 300 "how are registry tokens rotated?"
 
 \b
@@ -85,6 +105,21 @@ inferred; 3 partial answer."""
     "--semantic-weight",
     type=click.FloatRange(0, 1),
     help="What the meaning counts in a hybrid search; the words have the rest.  [default: 0.6]",
+)
+@click.option(
+    "--filter",
+    "filters",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=read_filters,
+    help="Only what passes; repeatable. Keys: level, source_pattern (with * and ?), updated_since,"
+    " updated_before, occurred_since, occurred_before, tags, kind, standing_id. Repeated tags must"
+    " all be there, of the others any.",
+)
+@click.option(
+    "--facets/--no-facets",
+    default=None,
+    help="Count what the question is about, value by value.  [default: with --filter]",
 )
 @click.option(
     "--timeout",
@@ -170,6 +205,8 @@ def ask(
     limit: int,
     method: str = "auto",
     semantic_weight: float | None = None,
+    filters: Mapping[str, Any] | None = None,
+    facets: bool | None = None,
     timeout: int = TIMEOUT_S,
     explain: bool = False,
     context_chunks: int | None = None,
@@ -184,6 +221,8 @@ def ask(
             limit=limit,
             method=method,
             semantic_weight=semantic_weight,
+            filters=filters,
+            facets=facets,
             timeout_seconds=timeout,
             explain=explain,
             context_chunks=context_chunks,

@@ -19,6 +19,7 @@ INDENT = " " * 6
 REF_LENGTH = 12  # hex digits of a node's sha256 that other commands take
 EVIDENCE_LENGTH = 160  # characters of a parent's text, where nothing narrower limits it
 NAMES_SHOWN = 5
+VALUES_SHOWN = 8  # of a facet
 LONGEST_TIMEOUT_S = 30  # of a question that is waited for
 
 
@@ -49,11 +50,26 @@ def show_answer(answer: Item, look: Look, question: str) -> None:
 
 
 def show_hits(answer: Item, look: Look) -> None:
-    """Print the hits, and the explanation if there is one."""
+    """Print the hits, and the counts and the explanation if there are any."""
     for hit in answer["results"]:
         show_hit(hit, look)
+    if answer.get("facets"):
+        for line in facet_lines(answer):
+            look.echo(line)
+        look.echo("")
     if answer.get("explain"):
         show_explanation(answer, look)
+
+
+def facet_lines(answer: Item) -> Iterator[str]:
+    """One line for each facet: its values with most nodes, and how many others there are."""
+    for facet, counts in answer["facets"].items():
+        shown = [f"{plain(value) or '(none)'} {nodes:,}" for value, nodes in counts.items()]
+        said = shown[:VALUES_SHOWN] or ["-"]
+        if len(shown) > VALUES_SHOWN:
+            at_least = " at least" if facet in answer["facets_truncated"] else ""
+            said.append(f"and{at_least} {len(shown) - VALUES_SHOWN:,} more")
+        yield f"{facet:<8}  {'  '.join(said)}"
 
 
 def show_hit(hit: Item, look: Look) -> None:

@@ -174,3 +174,19 @@ def test_every_command_explains_itself(service: Service, command: str) -> None:
 
     assert done.returncode == 0
     assert "mem " in done.stdout
+
+
+def test_mem_query_filters_and_counts(service: Service) -> None:
+    answer = asked(service, "-p", "poimen", "--filter", "kind=note", "-k", "50", QUESTION)
+
+    assert {result["kind"] for result in answer["results"]} == {"note"}
+    assert answer["facets"]["kinds"] == {"note": len(answer["results"])}
+    done = service.mem("query", "-p", "poimen", "--filter", "kind=note", QUESTION)
+    assert f"kinds     note {len(answer['results'])}" in done.stdout.splitlines()
+
+
+def test_mem_query_names_a_filter_that_there_is_none_of(service: Service) -> None:
+    done = service.mem("query", "-p", "poimen", "--filter", "source_patern=x", QUESTION)
+
+    assert done.returncode != 0
+    assert "filters.source_patern: is unknown; did you mean source_pattern?" in done.stderr

@@ -549,3 +549,77 @@ def test_context_is_asked_for_in_a_way_that_can_be_answered(
 ) -> None:
     assert mem("query", "-A", "why?", *options).exit_code == 2
     assert service.asked == []
+
+
+def test_filters_reach_the_service_and_what_is_repeated_is_a_list(
+    service: CannedService, mem: Mem
+) -> None:
+    service.answers[QUERY] = 200, answer()
+    filters = ("source_pattern=docs/*=.md", "tags=a", "tags=b,c", "kind=note")
+
+    mem("query", "-A", "why?", *(word for one in filters for word in ("--filter", one)))
+
+    (asked,) = service.said_to(QUERY)
+    assert json.loads(asked["filters"]) == {
+        "source_pattern": "docs/*=.md",
+        "tags": ["a", "b,c"],
+        "kind": "note",
+    }
+    assert "facets" not in asked
+
+
+@pytest.mark.parametrize("said", ["note", "=note", ""])
+def test_a_filter_that_names_nothing_is_a_mistake(
+    service: CannedService, mem: Mem, said: str
+) -> None:
+    ran = mem("query", "-A", "--filter", said, "why?")
+
+    assert ran.exit_code == 2
+    assert "KEY=VALUE" in ran.stderr
+    assert service.said_to(QUERY) == []
+
+
+@pytest.mark.parametrize(("option", "said"), [("--facets", "true"), ("--no-facets", "false")])
+def test_counts_are_asked_for_or_not(
+    service: CannedService, mem: Mem, option: str, said: str
+) -> None:
+    service.answers[QUERY] = 200, answer()
+
+    mem("query", "-A", option, "why?")
+
+    assert service.said_to(QUERY)[0]["facets"] == said
+
+
+def test_filters_of_a_submitted_question_are_an_object(service: CannedService, mem: Mem) -> None:
+    service.answers["POST /memory/query/jobs"] = 202, {"id": "0" * 32}
+
+    mem("query", "-A", "--async", "--filter", "kind=note", "--facets", "why?")
+
+    (body,) = service.said_to("POST /memory/query/jobs")
+    assert (body["filters"], body["facets"]) == ({"kind": "note"}, True)
+
+
+def test_counts_are_shown_after_the_hits(service: CannedService, mem: Mem) -> None:
+    facets = {
+        "levels": {"L1": 12_000, "L2": 3},
+        "sources": {"": 4} | {f"s{number}": 1 for number in range(99)},
+        "tags": {},
+    }
+    said = answer(hit(), facets=facets, facets_truncated=["sources"])
+    service.answers[QUERY] = 200, said
+
+    lines = mem("query", "-A", "why?").stdout.splitlines()
+
+    assert lines[lines.index("") + 1 :] == [
+        "levels    L1 12,000  L2 3",
+        "sources   (none) 4  s0 1  s1 1  s2 1  s3 1  s4 1  s5 1  s6 1  and at least 92 more",
+        "tags      -",
+        "",
+    ]
+
+
+def test_a_value_cannot_steer_the_terminal(service: CannedService, mem: Mem) -> None:
+    facets = {"tags": {"\x1b[31mred": 1}}
+    service.answers[QUERY] = 200, answer(facets=facets, facets_truncated=[])
+
+    assert "\x1b" not in mem("query", "-A", "--color", "never", "why?").stdout
