@@ -1,13 +1,17 @@
 """Filters and facets on the real service, against a plain look at every node that is stored."""
 
+import hashlib
 import json
 import random
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,8 +19,16 @@ from hypothesis import strategies as st
 from tests.integration.callers import Caller
 from tests.integration.obstacles import slow_projects
 from tests.integration.service import Service, running
+from workers.deadline import Deadline
 from workers.engines.search_text import SearchText
+from workers.model import Filters, Kind, Level, Method, Query, Reads
+from workers.pipeline.walk import FANS
+from workers.store.database import Database
+from workers.store.facets import ProjectCounts
 from workers.store.filters import like
+from workers.store.lexical import ProjectLexicon
+from workers.store.search import ProjectSearch
+from workers.store.vector_indexes import IndexedProjects
 
 ENGLISH = SearchText("english")
 ALL = "L0,L1,L2"
@@ -408,3 +420,133 @@ def test_the_zone_of_the_server_changes_nothing(memory: Service) -> None:
 
     with running(TZ=zone, PGTZ=zone) as elsewhere:
         assert answers(filled(elsewhere)) == answers(memory)
+
+
+MANY = 20_000
+
+
+@pytest.fixture(scope="module")
+def haystack(session_service: Service) -> Iterator[dict[str, Any]]:
+    """One node that differs from 20,000 others in everything, and how to search there.
+
+    Written beside the product, since encoding and analysing so many texts takes a minute.
+    """
+    session_service.empty()
+    terms = ["common", "usual"]
+    with session_service.connect() as connection:
+        connection.execute("INSERT INTO project (project) VALUES ('hay')")
+        connection.execute(
+            "INSERT INTO memory_node (project, sha256, level, kind, source, text, updated_at)"
+            " SELECT 'hay', encode(sha256(n::text::bytea), 'hex'), 'L0', 'turn', 'hay/' || n,"
+            " 'common usual', '2026-01-01Z' FROM generate_series(0, %s) AS n",
+            [MANY],
+        )
+        connection.execute(
+            "UPDATE memory_node SET level = 'L1', kind = 'note', source = 'needles/one.md',"
+            " standing_id = 'one', tags = ARRAY['one'], occurred_at = '2026-02-01Z',"
+            " updated_at = '2026-02-01Z' WHERE sha256 = %s",
+            [NEEDLE],
+        )
+        connection.execute("DELETE FROM node_count")
+        connection.execute(
+            "INSERT INTO node_count SELECT project, level, count(*) FROM memory_node GROUP BY 1, 2"
+        )
+        connection.execute(
+            "INSERT INTO node_vector (project, model, sha256, level, embedding)"
+            " SELECT project, 1, sha256, level, %s::vector FROM memory_node",
+            [json.dumps([1.0] + 383 * [0.0])],
+        )
+        connection.execute(  # the farthest of all from the question
+            "UPDATE node_vector SET embedding = %s::vector WHERE sha256 = %s",
+            [json.dumps([-1.0] + 383 * [0.0]), NEEDLE],
+        )
+        connection.execute(
+            "INSERT INTO node_terms SELECT project, sha256, level, 2, %s, %s FROM memory_node",
+            [ENGLISH.name, terms],
+        )
+        connection.execute(
+            "INSERT INTO posting SELECT project, unnest(%s::text[]), level,"
+            " left(sha256, 32)::uuid, 1, 2 FROM memory_node",
+            [terms],
+        )
+        connection.execute("VACUUM ANALYZE memory_node, node_vector, posting")
+    with closing(Database(session_service.database_url, 4)) as database:
+        indexed = IndexedProjects(database, 1, LATER.clock)
+        yield {
+            "nodes": ProjectSearch(database, "hay", 1, None, indexed, 10 * MANY),
+            "lexical": ProjectLexicon(database, "hay", ENGLISH),
+            "counts": ProjectCounts(database, "hay", ENGLISH),
+        }
+
+
+NEEDLE = hashlib.sha256(b"7").hexdigest()
+LATER = Deadline.after(86_400)
+LEVELS = (Level.L0, Level.L1)
+FAR = np.eye(384, dtype=np.float32)[0]
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        Filters(source_pattern="needles/one.md"),
+        Filters(source_pattern="*.m?"),
+        Filters(updated_since=datetime(2026, 1, 2, tzinfo=UTC)),
+        Filters(occurred_before=datetime(2027, 1, 1, tzinfo=UTC)),
+        Filters(tags=("one",)),
+        Filters(kinds=(Kind.NOTE,)),
+        Filters(standing_ids=("one", "two")),
+    ],
+)
+def test_the_one_node_that_passes_is_found_among_very_many(
+    haystack: dict[str, Any], filters: Filters
+) -> None:
+    nodes, words = haystack["nodes"], haystack["lexical"]
+    query = Query("common usual", LEVELS, filters=filters)
+
+    nearest = nodes.recall(FAR, LEVELS, 50, (), Reads.NOTHING, LATER, filters)
+    at_once, loaded = nodes.recall_and_load(FAR, LEVELS, 50, 5, FANS, LATER, filters)
+    matched = words.recall("common usual", LEVELS, 50, LATER, filters)
+
+    assert [one.sha256 for one in nearest.candidates] == [NEEDLE]
+    assert [one.sha256 for one in at_once.candidates] == list(loaded.nodes) == [NEEDLE]
+    assert [one.sha256 for one in matched.matches] == [NEEDLE]
+    assert {nearest.documents, at_once.documents, matched.documents} == {1}
+    assert [matched.matches[0].score] == pytest.approx(
+        words.scores("common usual", LEVELS, [NEEDLE], LATER)
+    )
+    for method in Method:
+        counts = haystack["counts"].facets(replace(query, method=method), LATER).counts
+        assert (counts["sources"], counts["dates"]) == ({"needles": 1}, {"2026-02": 1})
+
+
+def test_a_facet_with_very_many_values_carries_the_largest_and_says_so(
+    haystack: dict[str, Any], session_service: Service
+) -> None:
+    with session_service.connect() as connection:
+        connection.execute(
+            "UPDATE memory_node SET tags = ARRAY['t' || right(sha256, 3), 'all', 'all']"
+            " WHERE split_part(source, '/', 2)::integer BETWEEN 1000 AND 4999 AND level = 'L0'"
+        )
+
+    facets = haystack["counts"].facets(Query("common", (Level.L0,)), LATER)
+    answer = ask(session_service, {}, facets="true", query="common", method="lexical")
+
+    assert len(facets.counts["tags"]) == 1000
+    assert next(iter(facets.counts["tags"].items())) == ("all", 4000)
+    assert facets.truncated == ("tags",)
+    assert facets.counts["sources"] == {"hay": MANY}
+    assert len(answer["facets"]["tags"]) == 100
+    assert answer["facets_truncated"] == ["tags"]
+
+
+def test_a_value_too_long_to_filter_by_is_not_carried(
+    haystack: dict[str, Any], session_service: Service
+) -> None:
+    with session_service.connect() as connection:
+        connection.execute(
+            "UPDATE memory_node SET tags = %s WHERE sha256 = %s", [["x" * 1001, "y"], NEEDLE]
+        )
+
+    facets = haystack["counts"].facets(Query("common", (Level.L1,)), LATER)
+
+    assert (facets.counts["tags"], facets.truncated) == ({"y": 1}, ("tags",))

@@ -194,6 +194,25 @@ def test_answers_that_valkey_keeps_go_by_themselves(empty_service: Service) -> N
     assert empty_service.get(f"{JOBS}/{job_id}").status_code == 410
 
 
+def test_an_answer_that_only_counts_what_is_forgotten_goes_with_it(
+    empty_service: Service,
+) -> None:
+    named = {f"{MARKER}/s.md": b"# Birds\n\nSand eels.\n", "fine.md": b"# Tides\n\nOf the sea.\n"}
+    take(empty_service, named, project="p")
+    (page,) = (name for name in sources(empty_service) if name.startswith(MARKER))
+    caller = Caller(empty_service, empty_service.key)
+    filters = {"source_pattern": "fine.md"}
+    unconcerned = caller.completed("tides of the sea", filters=filters, facets=False)["id"]
+    job = caller.completed("tides of the sea", limit=1, facets=True)
+    assert job["facets"]["sources"] == {MARKER: 1, "fine.md": 1}
+    assert MARKER not in json.dumps(job["results"])
+
+    forget(empty_service, "/memory/projects/p/sources", source=page)
+
+    assert caller.look(job["id"]).json()["error"] == "job_expired"
+    assert caller.show(unconcerned)["status"] == "completed"
+
+
 def test_what_two_sources_support_is_kept_until_the_last_of_them_goes(
     empty_service: Service,
 ) -> None:

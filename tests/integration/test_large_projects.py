@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.service import Service, running, until
 from workers.deadline import Deadline
-from workers.model import Level, Reads
+from workers.model import Filters, Level, Reads
 from workers.pipeline.walk import FANS
 from workers.store.database import Database
 from workers.store.search import QUERIES, RECALL_HNSW, ProjectSearch
@@ -116,6 +116,28 @@ def test_the_answer_says_which_plan_found_it(large: Service) -> None:
 
     plans = {o["project"]: (o["plan"], o["got"]) for o in answer["federation"]["projects"]}
     assert plans == {"large": ("hnsw", 50), "small": ("exact", 40)}
+
+
+@pytest.mark.parametrize("share", [1, 100, 3900])
+def test_a_filter_makes_the_index_lose_nothing(
+    large: Service, searches: dict[str, ProjectSearch], share: int
+) -> None:
+    levels = [Level.L0, Level.L1]
+    with large.connect() as connection:
+        connection.execute(
+            "UPDATE memory_node SET tags = ARRAY['some'] WHERE project = 'large' AND sha256 <= %s",
+            [f"{share - 1:064x}"],
+        )
+
+    for question in vectors(3):
+        recalled = searches["served"].recall(
+            question, levels, 50, (), Reads.NOTHING, LATER, Filters(tags=("some",))
+        )
+        every = searches["exact"].recall(question, levels, NODES, (), Reads.NOTHING, LATER)
+
+        passing = [one for one in every.candidates if int(one.sha256, 16) < share]
+        assert (recalled.plan, recalled.documents) == ("exact", share)
+        assert list(recalled.candidates) == passing[:50]
 
 
 def test_the_index_finds_what_exact_recall_finds(searches: dict[str, ProjectSearch]) -> None:

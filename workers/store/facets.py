@@ -5,12 +5,12 @@ from workers.engines.search_text import SearchText
 from workers.model import FACETS, Facets, Method, ProjectName, Query
 from workers.store.database import Database, Statement
 from workers.store.filters import filtered, filtering
-from workers.store.lexical import WEIGHED, asking
+from workers.store.lexical import SCORED, asking
 from workers.store.queries import load_queries
 
 QUERIES = load_queries("facets.sql")
 COUNT = filtered(QUERIES["asked"] + QUERIES["tallied"])
-COUNT_BY_WORDS = filtered(WEIGHED + QUERIES["asked_by_words"] + QUERIES["tallied"])
+COUNT_BY_WORDS = filtered(SCORED + QUERIES["asked_by_words"] + QUERIES["tallied"])
 
 MOST_CARRIED = 1_000  # values of a facet and project
 LONGEST_VALUE = 1_000  # characters; longer ones cannot be filtered by

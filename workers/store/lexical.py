@@ -17,7 +17,8 @@ from workers.store.queries import load_queries
 QUERIES = load_queries("lexical.sql")
 WEIGHED = QUERIES["weighed"]
 RECALL = WEIGHED + QUERIES["matched"]
-RECALL_FILTERED = filtered(WEIGHED + QUERIES["matched_filtered"])
+SCORED = WEIGHED + QUERIES["scored"]
+RECALL_FILTERED = filtered(SCORED + QUERIES["matched_filtered"])
 SCORES = WEIGHED + QUERIES["given"]
 
 # What keeps a question quick in a large project; see docs/scale.md.

@@ -20,6 +20,8 @@ from workers.contracts import (
 from workers.model import (
     Answer,
     Explained,
+    Facets,
+    Filters,
     Hit,
     Kind,
     Level,
@@ -66,9 +68,26 @@ explained = st.builds(
     fused=scores,
     rerank_score=maybe,
 )
-queries = st.builds(Query, text=words, semantic_weight=scores)
+filters = st.builds(
+    Filters,
+    source_pattern=st.none() | words,
+    updated_since=st.none() | instants,
+    occurred_before=st.none() | instants,
+    tags=st.lists(words, max_size=3).map(tuple),
+    kinds=st.lists(st.sampled_from(Kind), max_size=3).map(tuple),
+    standing_ids=st.lists(words, max_size=3).map(tuple),
+)
+facets = st.builds(
+    Facets,
+    counts=st.dictionaries(words, st.dictionaries(words, st.integers(0, 2**60)), max_size=3),
+    truncated=st.lists(words, max_size=3).map(tuple),
+)
+queries = st.builds(
+    Query, text=words, semantic_weight=scores, filters=filters, has_facets=st.booleans()
+)
 outcomes = st.builds(
     Outcome,
+    facets=st.none() | facets,
     hits=st.lists(hits, max_size=2).map(tuple),
     stages_ms=st.dictionaries(words, scores, max_size=4),
     explained=st.lists(explained, max_size=2).map(tuple),
@@ -83,6 +102,7 @@ answers = st.builds(
     outcomes=st.lists(outcomes, max_size=2).map(tuple),
     warnings=st.lists(st.builds(Notice), max_size=2).map(tuple),
     merge_ms=scores,
+    facets=st.none() | facets,
 )
 
 

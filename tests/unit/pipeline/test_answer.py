@@ -24,7 +24,18 @@ from workers.errors import (
     NotReranked,
     PoimenError,
 )
-from workers.model import Encoding, Level, Method, Outcome, Query, Reads, Status, Unreturned
+from workers.model import (
+    Encoding,
+    Facets,
+    Filters,
+    Level,
+    Method,
+    Outcome,
+    Query,
+    Reads,
+    Status,
+    Unreturned,
+)
 from workers.pipeline.answer import Engines, answer
 
 ALL_LEVELS = (Level.L0, Level.L1, Level.L2)
@@ -54,6 +65,7 @@ class Asker:
     def ask(self, memory: FakeMemory, rerank_depth: int = 100) -> Outcome:
         deadline = self.clock.deadline_in(self.timeout_s)
         words = FakeWords(memory, self.bm25, self.on_words)
+        self.asked_of_words = words.asked_filters
         engines = Engines(self.encode, memory, words, memory, at_once, self.scorer, rerank_depth)
         return answer(self.query, "p", engines, deadline)
 
@@ -444,3 +456,65 @@ def test_explained_it_says_which_leg_found_a_candidate_and_why_it_is_not_shown(
         "c": (3, 1, Unreturned.DELETED),
         "d": (4, None, Unreturned.OUTRANKED_HERE),
     }
+
+
+@pytest.mark.parametrize("method", Method)
+@pytest.mark.parametrize("rerank_depth", [0, 100])
+def test_every_way_of_finding_keeps_to_the_filters(
+    asker: Asker, method: Method, rerank_depth: int
+) -> None:
+    filters = Filters(tags=("a",))
+    asker.query = replace(asker.query, method=method, filters=filters)
+    memory = memory_of("a", "b")
+    asker.bm25 = {"a": 1.0}
+
+    asker.ask(memory, rerank_depth)
+
+    assert set(memory.asked_filters + asker.asked_of_words) == {filters}
+
+
+def test_what_is_counted_comes_with_the_outcome(asker: Asker) -> None:
+    asker.query = replace(asker.query, has_facets=True)
+
+    outcome = asker.ask(memory_of("a", "b"))
+
+    assert (outcome.status, outcome.facets) == (Status.SUCCESSFUL, Facets({"levels": {"L0": 2}}))
+    assert "facets" in outcome.stages_ms
+
+
+def test_nothing_is_counted_unasked(asker: Asker) -> None:
+    memory = memory_of("a")
+    memory.on_count = asker.clock.taking(99)
+
+    outcome = asker.ask(memory)
+
+    assert (outcome.status, outcome.facets) == (Status.SUCCESSFUL, None)
+    assert "facets" not in outcome.stages_ms
+
+
+def test_counts_that_come_too_late_cost_no_hit_and_are_missed(asker: Asker) -> None:
+    asker.query = replace(asker.query, has_facets=True)
+    memory = memory_of("a", "b")
+    memory.on_count = asker.clock.taking(1.9)
+
+    outcome = asker.ask(memory)
+
+    assert ids(outcome.hits) == ["a", "b"]
+    assert (outcome.status, outcome.reason) == (Status.PARTIAL, "facets_timeout")
+    assert (outcome.facets, outcome.message) == (None, "its facets were not counted in time")
+
+
+def test_counts_are_missed_also_where_something_else_is_missing(asker: Asker) -> None:
+    asker.query = replace(asker.query, has_facets=True)
+
+    def fail() -> None:
+        raise NotReranked("reranker_unavailable", "it is away")
+
+    asker.scorer = FakeScorer(on_call=fail)
+    memory = memory_of("a")
+    memory.on_count = asker.clock.taking(1.9)
+
+    outcome = asker.ask(memory)
+
+    assert (outcome.status, outcome.reason) == (Status.PARTIAL, "reranker_unavailable")
+    assert (outcome.message or "").endswith("; its facets were not counted in time")

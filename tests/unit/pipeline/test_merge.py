@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.pipeline.pipeline_fakes import FakeRuns, candidate, found, frozen, hit, ids
-from workers.model import Answer, Frozen, Hit, Kind, Level, Outcome, Parent, Silence, Status
+from workers.model import Answer, Facets, Frozen, Hit, Kind, Level, Outcome, Parent, Silence, Status
 from workers.pipeline.merge import finalize, fold, merge_order, merge_outcomes
 from workers.pipeline.rerank import best_first
 
@@ -353,3 +353,54 @@ def test_no_kept_hit_leads_to_another_one_below_it(ranking: list[Hit]) -> None:
 
 def walked(parents: tuple[Parent, ...]) -> list[Parent]:
     return [each for parent in parents for each in (parent, *walked(parent.parents))]
+
+
+def counted(project: str, truncated: tuple[str, ...] = (), **tags: int) -> Outcome:
+    return replace(found(project), facets=Facets({"tags": tags}, truncated))
+
+
+def test_counts_of_projects_are_added_and_the_largest_stand_first_then_by_name() -> None:
+    answer = merged(counted("one", a=1, b=3, d=1), counted("other", a=4, c=1))
+
+    assert answer.facets is not None
+    assert list(answer.facets.counts["tags"].items()) == [("a", 5), ("b", 3), ("c", 1), ("d", 1)]
+    assert answer.facets.truncated == ()
+
+
+def test_a_hundred_values_of_a_facet_are_shown_and_that_there_are_more_is_said() -> None:
+    many = {f"t{number:03}": 1 for number in range(100)}
+
+    whole = merged(counted("one", **many)).facets
+    assert whole is not None
+    assert (whole.counts["tags"], whole.truncated) == (many, ())
+    cut = merged(counted("one", **many), counted("other", zz=2)).facets
+    assert cut is not None
+    assert list(cut.counts["tags"])[:2] == ["zz", "t000"]
+    assert (len(cut.counts["tags"]), cut.truncated) == (100, ("tags",))
+
+
+def test_what_one_project_did_not_carry_makes_the_whole_facet_incomplete() -> None:
+    answer = merged(counted("one", a=1), counted("other", truncated=("tags",), a=1))
+
+    assert answer.facets is not None
+    assert answer.facets.truncated == ("tags",)
+
+
+def test_projects_that_did_not_answer_are_not_in_the_counts() -> None:
+    answer = merge_outcomes("q", frozen(counted("one", a=1), projects=["one", "gone"]))
+
+    assert answer.facets is not None
+    assert answer.facets.counts["tags"] == {"a": 1}
+    assert [warning.message for warning in answer.warnings] == ["project 'gone' timed out"]
+    assert all(outcome.facets is None for outcome in answer.outcomes)
+
+
+def test_without_counts_there_are_none() -> None:
+    assert merged(found("one")).facets is None
+
+
+def test_coverage_by_documents_is_of_what_there_was_before_filters() -> None:
+    few = replace(found("one"), documents=1)
+    asked = replace(frozen(few, projects=["one", "gone"]), documents=(300, 100))
+
+    assert merge_outcomes("q", asked).document_coverage == 0.75

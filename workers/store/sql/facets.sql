@@ -7,21 +7,12 @@ WITH asked AS MATERIALIZED (
 )
 
 -- name: asked_by_words
--- Likewise those that hold one of the words, whatever recall compares: what is to be counted has no
--- bound. It goes on from lexical.sql's `weighed`.
-, holding AS MATERIALIZED (
-    SELECT DISTINCT own.node
-      FROM weighed
-     CROSS JOIN LATERAL (  -- OFFSET 0: one range of the index a term
-           SELECT node
-             FROM posting
-            WHERE project = %(project)s AND posting.term = weighed.term AND level = ANY(%(levels)s)
-           OFFSET 0) AS own
-), asked AS MATERIALIZED (
+-- Likewise those of them that hold one of the words. It goes on from lexical.sql's `scored`.
+, asked AS MATERIALIZED (
     SELECT node.level, kind, source, occurred_at, tags
       FROM memory_node AS node
-      JOIN holding ON holding.node = left(sha256, 32)::uuid
-     WHERE project = %(project)s AND node.level = ANY(%(levels)s) AND PASSES
+      JOIN scored USING (sha256)
+     WHERE project = %(project)s
 )
 
 -- name: tallied

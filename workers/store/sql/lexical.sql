@@ -72,7 +72,7 @@ SELECT project, nodes,
 -- What scoring needs to know before it looks at a node: BM25 (Robertson and Zaragoza 2009) with
 -- k1 = 1.2 and b = 0.75, as weight * tf / (tf + 0.3 + length * per_length). All of it is of the
 -- project and the asked levels, before other filters. Of many terms the rarest count.
--- `matched` or `given` goes on from here.
+-- `matched`, `scored` or `given` goes on from here.
 WITH corpus AS MATERIALIZED (
     SELECT coalesce(sum(nodes), 0)::bigint AS nodes,
            1.2::float8 * 0.75 * sum(nodes)::float8 / greatest(sum(length), 1)::float8 AS per_length
@@ -168,11 +168,11 @@ SELECT corpus.nodes AS documents, bounded.is_bounded, best.sha256, best.level, b
   LEFT JOIN best ON true
  ORDER BY best.score DESC, best.sha256
 
--- name: matched_filtered
--- Recall among the nodes that pass filters: the best %(depth)s of all that hold one of the terms, each
--- with its whole score. Where few pass, the terms of each are looked up; where that would be more than
--- the terms have postings, these are read. A filter may pass none of the nodes that a bound would
--- choose, so there is none.
+-- name: scored
+-- The nodes that pass filters and hold one of the terms, all of them, each with its whole score: a
+-- filter may pass none of the nodes that a bound would choose. Where few pass, the terms of each are
+-- looked up; where that would be more than the terms have postings, these are read.
+-- `matched_filtered` goes on from here.
 , passing AS MATERIALIZED (
     SELECT sha256, level, left(sha256, 32)::uuid AS node
       FROM memory_node
@@ -207,7 +207,11 @@ SELECT corpus.nodes AS documents, bounded.is_bounded, best.sha256, best.level, b
       JOIN passing USING (node)
      WHERE NOT (SELECT is_by_node FROM way)
      GROUP BY passing.sha256, passing.level
-), best AS (
+)
+
+-- name: matched_filtered
+-- Recall among the nodes that pass filters. Where nothing is found, there is one row without a node.
+, best AS (
     SELECT * FROM scored ORDER BY score DESC, sha256 LIMIT %(depth)s
 )
 SELECT way.documents, false AS is_bounded, best.sha256, best.level, best.score
