@@ -33,7 +33,7 @@ WITH asked AS MATERIALIZED (
     SELECT 'tags', own.tag, count(*)
       FROM asked
      CROSS JOIN LATERAL (SELECT DISTINCT unnest(tags) AS tag) AS own
-     WHERE tags <> '{}'
+     WHERE own.tag <> ''
      GROUP BY own.tag
      UNION ALL
     SELECT 'projects', %(project)s::text, count(*) FROM asked HAVING count(*) > 0
