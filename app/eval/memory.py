@@ -29,6 +29,7 @@ from workers.model import (
 from workers.pipeline.answer import Engines, answer
 from workers.pipeline.merge import merge_outcomes
 from workers.store.database import Database
+from workers.store.facets import ProjectCounts
 from workers.store.lexical import ProjectLexicon
 from workers.store.models import use_model
 from workers.store.search import ProjectSearch
@@ -106,6 +107,7 @@ class Pipeline:
             encode=lambda _text, _deadline: (encoding, "given"),
             nodes=nodes,
             lexical=ProjectLexicon(self._database, project, self._search_text),
+            counts=ProjectCounts(self._database, project, self._search_text),
             beside=at_once,
             reranker=reranker,
             rerank_depth=reranker.depth(query.limit),
