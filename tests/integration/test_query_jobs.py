@@ -743,6 +743,8 @@ WRONG: dict[str, list[Any]] = {
     "wait_seconds": ["1", 1.5, None],
     "method": ["", "fuzzy", "HYBRID", 1, None],
     "semantic_weight": ["0.5", -0.1, 1.1, True, None],
+    "filters": ["{}", [], 5],
+    "facets": ["true", 1, []],
     "explain": ["true", 1, None],
     "allow_partial": ["false", 0, None],
 }

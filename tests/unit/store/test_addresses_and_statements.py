@@ -55,7 +55,7 @@ def test_an_unreachable_redis_is_named_without_its_password() -> None:
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("file", SQL_FILES)
+@pytest.mark.parametrize("file", sorted({*SQL_FILES} - {"filters.sql"}))  # that is a condition
 def test_every_statement_has_a_name_of_its_own_and_text(file: str) -> None:
     text = (Path(queries.__file__).parent / "sql" / file).read_text(encoding="utf-8")
 
