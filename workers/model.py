@@ -294,6 +294,28 @@ class Matched:
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """What each leg of a hybrid search counts; together 1."""
+
+    semantic: float
+    lexical: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one project was found to hold, by one leg or both."""
+
+    candidates: Sequence[Candidate]  # of both legs, each with its score in both
+    count: int  # how many there are; where nothing is to change their order, only the best of them
+    documents: int  # nodes that pass levels and filters
+    plan: str | None = None  # exact or hnsw; None: not searched by meaning
+    loaded: "Loaded | None" = None  # what the walk would load
+    read: frozenset[Sha256] = frozenset()  # those that carry what the reranker reads
+    nearest: Sequence[Sha256] = ()  # in the order of each leg
+    matched: Sequence[Sha256] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """The nodes that still exist, by sha256, and the edges walked from them."""
 

@@ -15,6 +15,7 @@ from workers.model import (
     Encoding,
     Facets,
     Filters,
+    Found,
     Frozen,
     Job,
     JobLook,
@@ -36,6 +37,7 @@ from workers.model import (
     SignOfLife,
     Silence,
     Vector,
+    Weights,
 )
 
 
@@ -211,6 +213,29 @@ class LexicalIndex(Protocol):
         self, text: str, levels: Sequence[Level], nodes: Sequence[Sha256], deadline: Deadline
     ) -> list[float]:
         """The scores that recall would give these nodes, in their order; 0 without a match."""
+        ...
+
+
+class BothLegs(Protocol):
+    """One project's nodes by meaning and by words at once. Raises as `Searchable`."""
+
+    def suits(self, query: Query, deadline: Deadline) -> bool:
+        """Whether this is the way to look for a question; otherwise each leg looks by itself."""
+        ...
+
+    def recall(
+        self,
+        query: Query,
+        vector: Vector,
+        weights: Weights,
+        most: int | None,
+        reads: Reads,
+        deadline: Deadline,
+    ) -> Found:
+        """What the two legs find and measure together, and of that the `most` best (None: all).
+
+        Each leg finds its `query.recall_depth` best. Candidates come with what the reranker reads.
+        """
         ...
 
 

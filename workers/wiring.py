@@ -35,19 +35,16 @@ from workers.ingest.drafts import Mask, ToolOutput
 from workers.ingest.redact import Redactor
 from workers.job_watch import JobWatch
 from workers.jobs import Jobs, Sweep
-from workers.model import ProjectName
-from workers.pipeline.answer import Beside, T
-from workers.ports import Countable, Encoder, LexicalIndex, Reranker
+from workers.pipeline.engines import Beside, T
+from workers.ports import Encoder, Reranker
+from workers.retrieval import Retrieval
 from workers.store.database import Database
-from workers.store.facets import ProjectCounts
 from workers.store.ingest_jobs import PostgresIngestJobs
-from workers.store.lexical import ProjectLexicon
 from workers.store.models import use_model
 from workers.store.nodes import PostgresNodes
 from workers.store.query_jobs import JobLimits, PostgresQueryJobs
 from workers.store.query_runs import JobRuns, QueryRuns
 from workers.store.redis import connect
-from workers.store.search import ProjectSearch
 from workers.store.vector_indexes import IndexedProjects, VectorIndexes
 from workers.sweeper import Sweeper
 from workers.tasks.lanes import Lanes
@@ -61,28 +58,7 @@ class Search:
 
     encoder: CachedEncoder
     reranker: Reranker
-    database: Database
-    model: int
-    indexed: IndexedProjects
-    exact_rows: int
-    search_text: SearchText
-    beside: Beside
-
-    def lexical_of(self, project: ProjectName) -> LexicalIndex:
-        return ProjectLexicon(self.database, project, self.search_text)
-
-    def counts_of(self, project: ProjectName) -> Countable:
-        return ProjectCounts(self.database, project, self.search_text)
-
-    def nodes_of(self, project: ProjectName) -> ProjectSearch:
-        return ProjectSearch(
-            self.database,
-            project,
-            self.model,
-            self.encoder.token_model,
-            self.indexed,
-            self.exact_rows,
-        )
+    retrieval: Retrieval
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,12 +262,15 @@ def search() -> Search:
     return Search(
         encoder=cached,
         reranker=_reranker(),
-        database=database(),
-        model=model,
-        indexed=IndexedProjects(database(), model, time.monotonic),
-        exact_rows=settings().exact_rows,
-        search_text=search_text(),
-        beside=_beside(),
+        retrieval=Retrieval(
+            database=database(),
+            model=model,
+            token_model=encoder.token_model,
+            indexed=IndexedProjects(database(), model, time.monotonic),
+            exact_rows=settings().exact_rows,
+            search_text=search_text(),
+            beside=_beside(),
+        ),
     )
 
 

@@ -17,13 +17,12 @@ from workers.deadline import Deadline
 from workers.engines.build import build_embedded_encoder, build_reranker
 from workers.engines.search_text import SearchText
 from workers.model import Encoding, Frozen, Outcome, Query, Status
-from workers.pipeline.answer import Engines, T, answer
+from workers.pipeline.answer import answer
+from workers.pipeline.engines import T
 from workers.pipeline.merge import merge_outcomes
+from workers.retrieval import Retrieval
 from workers.store.database import Database
-from workers.store.facets import ProjectCounts
-from workers.store.lexical import ProjectLexicon
 from workers.store.models import use_model
-from workers.store.search import ProjectSearch
 from workers.store.vector_indexes import IndexedProjects
 
 TIMEOUT_S = 30
@@ -77,10 +76,16 @@ class Direct:
         self._database = Database(database_url, CONNECTIONS)
         self._encoder = build_embedded_encoder()
         self._reranker = build_reranker()
-        self._model = use_model(self._database, self._encoder.model, self._encoder.token_model)
-        self._exact_rows = settings.exact_rows
-        self._indexed = IndexedProjects(self._database, self._model, time.monotonic)
-        self._search_text = SearchText(settings.search_language)
+        model = use_model(self._database, self._encoder.model, self._encoder.token_model)
+        self._retrieval = Retrieval(
+            database=self._database,
+            model=model,
+            token_model=self._encoder.token_model,
+            indexed=IndexedProjects(self._database, model, time.monotonic),
+            exact_rows=settings.exact_rows,
+            search_text=SearchText(settings.search_language),
+            beside=at_once,
+        )
         self.rerank_depth = settings.rerank_depth
 
     def close(self) -> None:
@@ -119,22 +124,8 @@ class Direct:
         return frozenset(pid for (pid,) in rows)
 
     def _search(self, query: Query, encoding: Encoding, project: str, depth: int) -> Outcome:
-        nodes = ProjectSearch(
-            self._database,
-            project,
-            self._model,
-            self._encoder.token_model,
-            self._indexed,
-            self._exact_rows,
-        )
-        engines = Engines(
-            encode=lambda _text, _deadline: (encoding, "given"),
-            nodes=nodes,
-            lexical=ProjectLexicon(self._database, project, self._search_text),
-            counts=ProjectCounts(self._database, project, self._search_text),
-            beside=at_once,
-            reranker=self._reranker,
-            rerank_depth=depth,
+        engines = self._retrieval.engines_of(
+            project, lambda _text, _deadline: (encoding, "given"), self._reranker, depth
         )
         return answer(query, project, engines, Deadline.after(TIMEOUT_S))
 

@@ -26,13 +26,11 @@ from workers.model import (
     Query,
     Status,
 )
-from workers.pipeline.answer import Engines, answer
+from workers.pipeline.answer import answer
 from workers.pipeline.merge import merge_outcomes
+from workers.retrieval import Retrieval
 from workers.store.database import Database
-from workers.store.facets import ProjectCounts
-from workers.store.lexical import ProjectLexicon
 from workers.store.models import use_model
-from workers.store.search import ProjectSearch
 from workers.store.vector_indexes import IndexedProjects
 
 TIMEOUT_S = 30
@@ -76,10 +74,16 @@ class Pipeline:
     def __init__(self, database_url: str, settings: Settings) -> None:
         self._database = Database(database_url, CONNECTIONS)
         self._encoder = build_embedded_encoder()
-        self._model = use_model(self._database, self._encoder.model, self._encoder.token_model)
-        self._indexed = IndexedProjects(self._database, self._model, time.monotonic)
-        self._exact_rows = settings.exact_rows
-        self._search_text = SearchText(settings.search_language)
+        model = use_model(self._database, self._encoder.model, self._encoder.token_model)
+        self._retrieval = Retrieval(
+            database=self._database,
+            model=model,
+            token_model=self._encoder.token_model,
+            indexed=IndexedProjects(self._database, model, time.monotonic),
+            exact_rows=settings.exact_rows,
+            search_text=SearchText(settings.search_language),
+            beside=at_once,
+        )
 
     def close(self) -> None:
         self._database.close()
@@ -95,22 +99,11 @@ class Pipeline:
             EvalError: the project did not answer in full.
         """
         reranker = build_reranker(rerank_depth)
-        nodes = ProjectSearch(
-            self._database,
+        engines = self._retrieval.engines_of(
             project,
-            self._model,
-            self._encoder.token_model,
-            self._indexed,
-            self._exact_rows,
-        )
-        engines = Engines(
-            encode=lambda _text, _deadline: (encoding, "given"),
-            nodes=nodes,
-            lexical=ProjectLexicon(self._database, project, self._search_text),
-            counts=ProjectCounts(self._database, project, self._search_text),
-            beside=at_once,
-            reranker=reranker,
-            rerank_depth=reranker.depth(query.limit),
+            lambda _text, _deadline: (encoding, "given"),
+            reranker,
+            reranker.depth(query.limit),
         )
         outcome = answer(query, project, engines, Deadline.after(TIMEOUT_S))
         if outcome.status is not Status.SUCCESSFUL:

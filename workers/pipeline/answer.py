@@ -1,10 +1,9 @@
 """How one project answers a question, as the algorithm: encode, recall, fuse, rerank, walk."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field
 
 from workers.deadline import Clock, Deadline
 from workers.errors import DeadlineExceeded, EmbeddingServiceUnavailable, PoimenError
@@ -13,10 +12,9 @@ from workers.model import (
     Encoding,
     Explained,
     Facets,
+    Found,
     Hit,
     Loaded,
-    Match,
-    Matched,
     Method,
     Node,
     Outcome,
@@ -28,8 +26,11 @@ from workers.model import (
     Status,
     Unreturned,
     Vector,
+    Weights,
 )
-from workers.pipeline.fusion import Weights, fuse, weights_of
+from workers.pipeline.engines import Engines
+from workers.pipeline.fusion import fuse, weights_of
+from workers.pipeline.recall import begin_recall
 from workers.pipeline.rerank import Reranked, rerank
 from workers.pipeline.walk import (
     FANS,
@@ -37,44 +38,9 @@ from workers.pipeline.walk import (
     by_child,
     parents_of,
 )
-from workers.ports import Countable, LexicalIndex, Reranker, Searchable
 
 WALK_SHARE = 0.1  # of what remains when reranking begins, at most WALK_MOST_S
 WALK_MOST_S = 0.25
-
-EncodeQuery = Callable[[str, Deadline], tuple[Encoding, str]]
-"""Encodes a question within a deadline; also says where the encoding came from."""
-T = TypeVar("T")
-
-
-class Beside(Protocol):
-    """Begins something that goes on while the caller does something else."""
-
-    def __call__(self, work: Callable[[], T], /) -> Future[T]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Engines:
-    """What one project is searched with."""
-
-    encode: EncodeQuery
-    nodes: Searchable
-    lexical: LexicalIndex
-    counts: Countable
-    beside: Beside
-    reranker: Reranker
-    rerank_depth: int  # candidates to rerank; 0: none
-
-    @property
-    def reads(self) -> Reads:
-        """What the reranker wants to know of candidates."""
-        if not self.rerank_depth:
-            return Reads.NOTHING
-        return Reads.TEXT if self.reranker.needs_text else Reads.TOKENS
-
-    def reads_of(self, candidates: int) -> Reads:
-        """What recall reads of so many: only if all are reranked is it known already which are."""
-        return self.reads if candidates <= self.rerank_depth else Reads.NOTHING
 
 
 @dataclass
@@ -119,13 +85,13 @@ def answer(query: Query, project: ProjectName, engines: Engines, deadline: Deadl
 def _answer(
     query: Query, project: ProjectName, engines: Engines, deadline: Deadline, stages: Stages
 ) -> Outcome:
-    matching = _look_for_words(query, engines, deadline)
+    recall = begin_recall(query, engines, deadline)
     counting = _count(query, engines, deadline)
     with stages.stage("embed"):
         encoded = _encode(query, engines, deadline)
     with stages.stage("recall"):
-        found = _recall(query, encoded.vector, matching, engines, deadline)
         weights = weights_of(query.method, query.semantic_weight, encoded.encoding is not None)
+        found = recall(encoded.vector, weights)
         fused = fuse(found.candidates, weights)
     with stages.stage("rerank"):
         # Without time left for the walk there would be no hits at all, however many were reranked.
@@ -165,7 +131,7 @@ def _answer(
         stages_ms=stages.spent,
         embedding_cache=encoded.origin,
         reranker=engines.reranker.name if engines.rerank_depth and reranked.has_scored else None,
-        lexical_engine=engines.lexical.engine if matching else None,
+        lexical_engine=None if query.method is Method.SEMANTIC else engines.lexical.engine,
         explained=_explain(query, fused, found, reranked, hits) if query.is_explained else (),
     )
 
@@ -225,117 +191,11 @@ def _encode(query: Query, engines: Engines, deadline: Deadline) -> _Encoded:
         return _Encoded(missing=error.code, message=f"{lost}: {error}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The candidates of both legs, each with its score in both."""
-
-    candidates: Sequence[Candidate]
-    count: int  # how many there are; where nothing is to change their order, the best of them
-    documents: int
-    plan: str | None = None
-    loaded: Loaded | None = None  # what the walk would load
-    read: frozenset[Sha256] = frozenset()  # those that carry what the reranker reads
-    nearest: Sequence[Sha256] = ()  # in the order of each leg
-    matched: Sequence[Sha256] = ()
-
-
-def _look_for_words(query: Query, engines: Engines, deadline: Deadline) -> Future[Matched] | None:
-    if query.method is Method.SEMANTIC:
-        return None
-
-    def look() -> Matched:
-        return engines.lexical.recall(
-            query.text, query.levels, query.recall_depth, deadline, query.filters
-        )
-
-    return engines.beside(look)
-
-
-def _recall(
-    query: Query,
-    vector: Vector | None,
-    matching: Future[Matched] | None,
-    engines: Engines,
-    deadline: Deadline,
-) -> _Found:
-    if matching is None:
-        return _recall_by_meaning(query, vector, engines, deadline)
-    matched = matching.result()
-    if vector is None:
-        return _Found(
-            [_candidate(match) for match in matched.matches],
-            len(matched.matches),
-            matched.documents,
-            matched=[match.sha256 for match in matched.matches],
-        )
-    return _recall_by_both(query, vector, matched, engines, deadline)
-
-
-def _recall_by_meaning(
-    query: Query, vector: Vector | None, engines: Engines, deadline: Deadline
-) -> _Found:
-    if vector is None:
-        raise ValueError("a search by meaning needs an encoding")
-    looked = (vector, query.levels, query.recall_depth)
-    reads, loaded = Reads.NOTHING, None
-    if not engines.rerank_depth and not query.is_explained:  # recall's order is the answer's
-        recalled, loaded = engines.nodes.recall_and_load(
-            *looked, query.limit, FANS, deadline, query.filters
-        )
-    else:
-        reads = engines.reads_of(query.recall_depth)
-        recalled = engines.nodes.recall(*looked, (), reads, deadline, query.filters)
-    shas = [candidate.sha256 for candidate in recalled.candidates]
-    return _Found(
-        recalled.candidates,
-        recalled.found,
-        recalled.documents,
-        recalled.plan,
-        loaded,
-        read=frozenset() if reads is Reads.NOTHING else frozenset(shas),
-        nearest=shas,
-    )
-
-
-def _recall_by_both(
-    query: Query, vector: Vector, matched: Matched, engines: Engines, deadline: Deadline
-) -> _Found:
-    """Also where words alone choose: what they found is measured, for reranking compares it."""
-    by_words = {match.sha256: _candidate(match) for match in matched.matches}
-    depth = 0 if query.method is Method.LEXICAL else query.recall_depth
-    reads = engines.reads_of(depth + len(by_words))
-    recalled = engines.nodes.recall(
-        vector, query.levels, depth, by_words, reads, deadline, query.filters
-    )
-    measured = {candidate.sha256: candidate for candidate in recalled.candidates}
-    unscored = [sha256 for sha256 in measured if sha256 not in by_words]
-    scores: dict[Sha256, float | None] = {sha256: one.bm25 for sha256, one in by_words.items()}
-    if unscored:
-        others = engines.lexical.scores(query.text, query.levels, unscored, deadline)
-        scores |= zip(unscored, others, strict=True)
-    candidates = [
-        replace(one, bm25=scores[sha256]) for sha256, one in (by_words | measured).items()
-    ]
-    return _Found(
-        candidates,
-        len(candidates),
-        recalled.documents,
-        recalled.plan if depth else None,
-        read=frozenset() if reads is Reads.NOTHING else frozenset(measured),
-        nearest=list(measured)[: recalled.found],
-        matched=list(by_words),
-    )
-
-
-def _candidate(match: Match) -> Candidate:
-    return Candidate(match.sha256, match.level, None, bm25=match.score)
-
-
 def _rerank(
     query: Query,
     encoding: Encoding | None,
     fused: Sequence[Candidate],
-    found: _Found,
+    found: Found,
     engines: Engines,
     deadline: Deadline,
 ) -> Reranked:
@@ -394,7 +254,7 @@ def _hit(
 
 
 def _explain(
-    query: Query, fused: Sequence[Candidate], found: _Found, reranked: Reranked, hits: Sequence[Hit]
+    query: Query, fused: Sequence[Candidate], found: Found, reranked: Reranked, hits: Sequence[Hit]
 ) -> tuple[Explained, ...]:
     final = {c.sha256: (rank, c) for rank, c in enumerate(reranked.ranking, start=1)}
     nearest = {sha256: rank for rank, sha256 in enumerate(found.nearest, start=1)}

@@ -6,17 +6,9 @@ ranks do, would say as much about them as about the one it scores.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from workers.model import Candidate, Method
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """What each leg counts; together 1."""
-
-    semantic: float
-    lexical: float
+from workers.model import Candidate, Method, Weights
 
 
 def weights_of(method: Method, semantic_weight: float, has_vector: bool) -> Weights:

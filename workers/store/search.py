@@ -27,14 +27,14 @@ from workers.store.queries import load_queries
 from workers.store.vector_indexes import IndexedProjects
 
 QUERIES = load_queries("search.sql")
-RECALL_EXACT = QUERIES["nearest_exact"] + QUERIES["measured"] + QUERIES["read"]
-RECALL_HNSW = QUERIES["nearest_hnsw"] + QUERIES["measured"] + QUERIES["read"]
-RECALL_FILTERED = filtered(QUERIES["nearest_filtered"] + QUERIES["measured"] + QUERIES["read"])
+_MEASURED = QUERIES["measured"] + QUERIES["read"]
+_LOADED = QUERIES["hits"] + QUERIES["loaded"]
+RECALL_EXACT = "WITH " + QUERIES["nearest_exact"] + _MEASURED
+RECALL_HNSW = "WITH " + QUERIES["nearest_hnsw"] + _MEASURED
+RECALL_FILTERED = filtered("WITH " + QUERIES["nearest_filtered"] + _MEASURED)
+RECALL_AND_LOAD = "WITH " + QUERIES["nearest_exact"] + _LOADED
+RECALL_FILTERED_AND_LOAD = filtered("WITH " + QUERIES["nearest_filtered"] + _LOADED)
 READ = QUERIES["chosen"] + QUERIES["read"]
-RECALL_AND_LOAD = QUERIES["nearest_exact"] + QUERIES["hits"] + QUERIES["loaded"]
-RECALL_FILTERED_AND_LOAD = filtered(
-    QUERIES["nearest_filtered"] + QUERIES["hits"] + QUERIES["loaded"]
-)
 LOAD = QUERIES["given"] + QUERIES["loaded"]
 
 HIT_CHARACTERS = 20_000  # of a hit's text that an answer carries
@@ -54,8 +54,8 @@ class ProjectSearch:
         exact_rows: int,
     ) -> None:
         self._database = database
-        self._project = project
-        self._key = {"project": project, "model": model, "token_model": token_model}
+        self.project = project
+        self.key = {"project": project, "model": model, "token_model": token_model}
         self._indexed = indexed
         self._exact_rows = exact_rows
 
@@ -73,7 +73,7 @@ class ProjectSearch:
 
         Never by the index with filters: it might lose all that pass.
         """
-        arguments = self._looking(query, levels, depth) | _reading(reads) | {"also": list(also)}
+        arguments = self._looking(query, levels, depth) | reading(reads) | {"also": list(also)}
         if filters:
             rows = self._read_filtered(RECALL_FILTERED, arguments, filters, deadline)
             return _recalled("exact", rows)
@@ -118,15 +118,15 @@ class ProjectSearch:
         self, candidates: Sequence[Candidate], reads: Reads, deadline: Deadline
     ) -> list[Candidate]:
         shas = [candidate.sha256 for candidate in candidates]
-        statement = Statement(READ, self._key | _reading(reads) | {"nodes": shas})
+        statement = Statement(READ, self.key | reading(reads) | {"nodes": shas})
         (rows,) = self._database.read([statement], deadline, "force_generic_plan")
         return [
-            replace(candidate, **_read(row))
+            replace(candidate, **read_of(row))
             for candidate, row in zip(candidates, rows, strict=True)
         ]
 
     def load(self, nodes: Sequence[Sha256], fans: Sequence[int], deadline: Deadline) -> Loaded:
-        statement = Statement(LOAD, self._key | {"nodes": list(nodes)} | _loading(fans))
+        statement = Statement(LOAD, self.key | {"nodes": list(nodes)} | _loading(fans))
         (rows,) = self._database.read([statement], deadline, "force_generic_plan")
         return _loaded(rows)
 
@@ -138,11 +138,15 @@ class ProjectSearch:
         return rows
 
     def _looking(self, query: Vector, levels: Sequence[Level], depth: int) -> dict[str, Any]:
-        return self._key | {"query": query, "levels": list(levels), "depth": depth}
+        return self.key | {"query": query, "levels": list(levels), "depth": depth}
+
+    def is_large(self, levels: Sequence[Level], deadline: Deadline) -> bool:
+        """Whether so many nodes are on these levels that an index searches them."""
+        return self._share_if_large(levels, deadline) is not None
 
     def _share_if_large(self, levels: Sequence[Level], deadline: Deadline) -> float | None:
         """Where the index is to be used, the share of the project's nodes on these levels."""
-        rows = self._indexed.rows_of(self._project, deadline)
+        rows = self._indexed.rows_of(self.project, deadline)
         if rows is None:
             return None
         asked = sum(rows.get(level, 0) for level in levels)
@@ -178,7 +182,8 @@ def _loading(fans: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _reading(reads: Reads) -> dict[str, Any]:
+def reading(reads: Reads) -> dict[str, Any]:
+    """What search.sql's `read` takes."""
     return {
         "has_length": reads is not Reads.NOTHING,
         "has_tokens": reads is Reads.TOKENS,
@@ -186,7 +191,7 @@ def _reading(reads: Reads) -> dict[str, Any]:
     }
 
 
-def _read(row: Mapping[str, Any]) -> dict[str, Any]:
+def read_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a reranker reads of a candidate."""
     return {
         "text_length": row["text_length"] or 0,
@@ -198,7 +203,7 @@ def _read(row: Mapping[str, Any]) -> dict[str, Any]:
 def _recalled(plan: str, rows: Rows) -> Recalled:
     found = [row for row in rows if row["sha256"] is not None]
     candidates = tuple(
-        Candidate(row["sha256"], Level(row["level"]), row["distance"], **_read(row))
+        Candidate(row["sha256"], Level(row["level"]), row["distance"], **read_of(row))
         for row in found
     )
     nearest = sum(row["is_near"] for row in found)

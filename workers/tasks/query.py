@@ -25,7 +25,7 @@ from workers.contracts import (
 from workers.deadline import Cut, Deadline
 from workers.errors import InternalError, PoimenError, QueueUnavailable, StoreUnavailable
 from workers.model import Encoding, Outcome, ProjectName, Query, Status
-from workers.pipeline.answer import Engines, answer
+from workers.pipeline.answer import answer
 from workers.pipeline.merge import finalize
 from workers.store.query_runs import Recorded
 
@@ -137,14 +137,8 @@ def _search(query: Query, project: ProjectName, until: Deadline, deadline: Deadl
             # The encoding is the whole query's, so it has the query's time and not a project's.
             return search.encoder.encode_query_with_origin(text, deadline)
 
-        engines = Engines(
-            encode,
-            search.nodes_of(project),
-            search.lexical_of(project),
-            search.counts_of(project),
-            search.beside,
-            search.reranker,
-            search.reranker.depth(query.limit),
+        engines = search.retrieval.engines_of(
+            project, encode, search.reranker, search.reranker.depth(query.limit)
         )
         found = answer(query, project, engines, until)
         return replace(found, embedder=search.encoder.model.name)

@@ -35,7 +35,7 @@ from workers.model import (
     Step,
     Vector,
 )
-from workers.pipeline.answer import T
+from workers.pipeline.engines import T
 from workers.ports import NO_FILTERS
 
 KINDS = {Level.L0: Kind.TURN, Level.L1: Kind.NOTE, Level.L2: Kind.SYNTHESIS}

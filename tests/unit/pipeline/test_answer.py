@@ -36,7 +36,8 @@ from workers.model import (
     Status,
     Unreturned,
 )
-from workers.pipeline.answer import Engines, answer
+from workers.pipeline.answer import answer
+from workers.pipeline.engines import Engines
 
 ALL_LEVELS = (Level.L0, Level.L1, Level.L2)
 
@@ -66,7 +67,9 @@ class Asker:
         deadline = self.clock.deadline_in(self.timeout_s)
         words = FakeWords(memory, self.bm25, self.on_words)
         self.asked_of_words = words.asked_filters
-        engines = Engines(self.encode, memory, words, memory, at_once, self.scorer, rerank_depth)
+        engines = Engines(
+            self.encode, memory, words, None, memory, at_once, self.scorer, rerank_depth
+        )
         return answer(self.query, "p", engines, deadline)
 
 

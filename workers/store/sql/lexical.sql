@@ -72,13 +72,13 @@ SELECT project, nodes,
 -- What scoring needs to know before it looks at a node: BM25 (Robertson and Zaragoza 2009) with
 -- k1 = 1.2 and b = 0.75, as weight * tf / (tf + 0.3 + length * per_length). All of it is of the
 -- project and the asked levels, before other filters. Of many terms the rarest count.
--- `matched`, `scored` or `given` goes on from here.
+-- `matched`, `scored`, `given` or hybrid.sql goes on from here.
 WITH corpus AS MATERIALIZED (
     SELECT coalesce(sum(nodes), 0)::bigint AS nodes,
            1.2::float8 * 0.75 * sum(nodes)::float8 / greatest(sum(length), 1)::float8 AS per_length
       FROM lexical_count
      WHERE project = %(project)s AND level = ANY(%(levels)s)
-), counted AS MATERIALIZED (  -- OFFSET 0: one range of the index a term, and no join
+), frequency AS MATERIALIZED (  -- OFFSET 0: one range of the index a term, and no join
     SELECT term, found.nodes
       FROM unnest(%(terms)s::text[]) AS asked (term)
      CROSS JOIN LATERAL (
@@ -87,18 +87,18 @@ WITH corpus AS MATERIALIZED (
             WHERE project = %(project)s AND posting.term = asked.term AND level = ANY(%(levels)s)
            OFFSET 0) AS found
      WHERE found.nodes > 0
-), ranked AS (
+), by_rarity AS (
     SELECT term, nodes, row_number() OVER rarest_first AS place,
            coalesce(lag(nodes) OVER rarest_first, 0) AS nodes_of_rarer,
            sum(nodes) OVER rarest_first AS nodes_so_far
-      FROM counted
+      FROM frequency
     WINDOW rarest_first AS (ORDER BY nodes, term COLLATE "C" ROWS UNBOUNDED PRECEDING)
 ), chosen AS (
-    SELECT ranked.*, corpus.nodes AS corpus_nodes, per_length,
+    SELECT by_rarity.*, corpus.nodes AS corpus_nodes, per_length,
            place = 1 OR nodes_of_rarer < %(depth)s
-           OR (ranked.nodes <= %(frequent)s * corpus.nodes AND nodes_so_far <= %(most_read)s)
+           OR (by_rarity.nodes <= %(frequent)s * corpus.nodes AND nodes_so_far <= %(most_read)s)
            AS is_looked_up
-      FROM ranked, corpus
+      FROM by_rarity, corpus
      WHERE place <= %(most_terms)s
 ), weighed AS MATERIALIZED (
     SELECT term, per_length, is_looked_up,
@@ -181,7 +181,7 @@ SELECT corpus.nodes AS documents, bounded.is_bounded, best.sha256, best.level, b
     SELECT passing.nodes AS documents, 10 * passing.nodes * terms < postings AS is_by_node
       FROM (SELECT count(*) AS nodes FROM passing) AS passing,
            (SELECT count(*) AS terms, sum(nodes) AS postings
-              FROM counted JOIN weighed USING (term)) AS asked
+              FROM frequency JOIN weighed USING (term)) AS asked
 ), scored AS (
     SELECT passing.sha256, passing.level,
            sum(weight * tf / (tf + 0.3::float8 + length * per_length)) AS score

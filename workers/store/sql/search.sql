@@ -1,8 +1,8 @@
 -- name: nearest_exact
 -- Recall: the vectors of one project nearest to a question, each exactly measured. The vector table
 -- alone picks them. `+ 0` keeps any vector index out of it: an index would lose rows to the filters.
--- `measured` or `hits` goes on from here.
-WITH nearest AS MATERIALIZED (
+-- `measured` or `hits` goes on from here, and hybrid.sql; WITH stands before it.
+nearest AS MATERIALIZED (
     SELECT sha256, level, (embedding <=> %(query)s) + 0 AS distance
       FROM node_vector
      WHERE project = %(project)s AND model = %(model)s AND level = ANY(%(levels)s)
@@ -16,7 +16,7 @@ WITH nearest AS MATERIALIZED (
 
 -- name: nearest_filtered
 -- As nearest_exact, among the nodes that pass filters, all of which are measured.
-WITH passing AS MATERIALIZED (
+passing AS MATERIALIZED (
     SELECT sha256 FROM memory_node
      WHERE project = %(project)s AND level = ANY(%(levels)s) AND PASSES
 ), nearest AS MATERIALIZED (
@@ -42,7 +42,7 @@ SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true),
 -- name: nearest_hnsw
 -- As nearest_exact, by the project's own index. Its rows come in nearly the right order and are
 -- sorted outside. DIMENSION stands for a number: a type modifier cannot be a parameter.
-WITH nearest AS MATERIALIZED (
+nearest AS MATERIALIZED (
     SELECT sha256, level, embedding::vector(DIMENSION) <=> %(query)s AS distance
       FROM node_vector
      WHERE project = %(project)s AND model = %(model)s AND level = ANY(%(levels)s)
@@ -77,17 +77,17 @@ WITH nearest AS MATERIALIZED (
 WITH counted AS (
     SELECT NULL::bigint AS documents
 ), ranked AS (
-    SELECT sha256, NULL AS level, NULL::float8 AS distance, false AS is_near, rank
+    SELECT sha256, rank
       FROM unnest(%(nodes)s::text[]) WITH ORDINALITY AS node (sha256, rank)
 )
 
 -- name: read
 -- Candidates in their order, each with the number of nodes that were looked at; where there are none,
 -- one row with that alone. What a reranker reads of them is looked up after (OFFSET 0 keeps the
--- planner from turning that into joins, which cost more than the search). The size of a very long text stands for its characters:
--- counting them would read all of it, and beyond so many none makes a difference.
-SELECT counted.documents, ranked.sha256, ranked.level, ranked.distance, ranked.is_near,
-       node.text_length, node.text, tokens.tokens
+-- planner from turning that into joins, which cost more than the search). The size of a very long
+-- text stands for its characters: counting them would read all of it, and beyond so many none makes
+-- a difference.
+SELECT counted.documents, ranked.*, node.text_length, node.text, tokens.tokens
   FROM counted
   LEFT JOIN ranked ON true
   LEFT JOIN LATERAL (

@@ -1,0 +1,45 @@
+"""What searching a memory's projects takes, whatever process does it."""
+
+from dataclasses import dataclass
+
+from workers.engines.search_text import SearchText
+from workers.model import ProjectName
+from workers.pipeline.engines import Beside, EncodeQuery, Engines
+from workers.ports import Reranker
+from workers.store.database import Database
+from workers.store.facets import ProjectCounts
+from workers.store.hybrid import ProjectHybrid
+from workers.store.lexical import ProjectLexicon
+from workers.store.search import ProjectSearch
+from workers.store.vector_indexes import IndexedProjects
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieval:
+    """A memory with the vectors of one model."""
+
+    database: Database
+    model: int
+    token_model: str | None
+    indexed: IndexedProjects
+    exact_rows: int
+    search_text: SearchText
+    beside: Beside
+
+    def engines_of(
+        self, project: ProjectName, encode: EncodeQuery, reranker: Reranker, rerank_depth: int
+    ) -> Engines:
+        """What a project is searched with."""
+        nodes = ProjectSearch(
+            self.database, project, self.model, self.token_model, self.indexed, self.exact_rows
+        )
+        return Engines(
+            encode=encode,
+            nodes=nodes,
+            lexical=ProjectLexicon(self.database, project, self.search_text),
+            both=ProjectHybrid(self.database, nodes, self.search_text),
+            counts=ProjectCounts(self.database, project, self.search_text),
+            beside=self.beside,
+            reranker=reranker,
+            rerank_depth=rerank_depth,
+        )
