@@ -119,7 +119,7 @@ class Settings(BaseSettings):
         description="whose words lexical search takes the stems of; simple: takes them as they are",
     )
     rerank_depth: NonNegativeInt = Field(
-        100, description="candidates reranked per project; 0: none"
+        100, description="most candidates reranked per project; 0: none"
     )
     embedding_url: WebAddress | None = Field(
         None,

@@ -75,7 +75,7 @@ class Direct:
         self._url = database_url
         self._database = Database(database_url, CONNECTIONS)
         self._encoder = build_embedded_encoder()
-        self._reranker = build_reranker()
+        self._reranker = build_reranker(settings.rerank_depth)
         model = use_model(self._database, self._encoder.model, self._encoder.token_model)
         self._retrieval = Retrieval(
             database=self._database,
@@ -86,7 +86,6 @@ class Direct:
             search_text=SearchText(settings.search_language),
             beside=at_once,
         )
-        self.rerank_depth = settings.rerank_depth
 
     def close(self) -> None:
         self._database.close()
@@ -94,10 +93,8 @@ class Direct:
     def ask(self, question: str, projects: Sequence[str]) -> Stages:
         query = Query(question)
         encoding = self._encoder.encode_query(question, Deadline.after(TIMEOUT_S))
-        outcomes = {
-            project: self._search(query, encoding, project, self.rerank_depth)
-            for project in projects
-        }
+        depth = self._reranker.depth(query.limit)
+        outcomes = {project: self._search(query, encoding, project, depth) for project in projects}
         frozen = Frozen(tuple(projects), query.limit, "bench", outcomes)
         merged = merge_outcomes("bench", frozen)
         if merged.count(Status.SUCCESSFUL) != len(projects):

@@ -19,6 +19,7 @@ from workers.engines.minilm import MiniLM
 from workers.model import Candidate, Question
 
 WIDTH = 128  # numbers a token vector keeps, one byte each
+FEWEST = 50  # candidates worth scoring for the shortest answer
 BLOCK = 128  # passages unpacked at once: bounds the memory of a long list
 
 _COMMON = 996  # WordPiece ids up to here are special or unused; after them, by frequency
@@ -219,12 +220,12 @@ class LateInteraction:
     batch = 32
 
     def __init__(self, depth: int = 100) -> None:
-        """depth: candidates worth scoring, which are many since each costs little."""
+        """depth: most candidates worth scoring, which are many since each costs little."""
         self._depth = depth
 
-    def depth(self, limit: int) -> int:  # noqa: ARG002
-        """The same for every answer."""
-        return self._depth
+    def depth(self, limit: int) -> int:
+        """Ten times what is shown, at least 50: as many as one leg of recall finds."""
+        return min(self._depth, max(FEWEST, 10 * limit))
 
     def score(
         self,

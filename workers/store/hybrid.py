@@ -1,5 +1,7 @@
 """Recall by meaning and by words in one statement, where PostgreSQL has both."""
 
+from collections.abc import Iterable
+
 from workers.deadline import Deadline
 from workers.engines.search_text import SearchText
 from workers.model import (
@@ -77,12 +79,11 @@ def _found(rows: Rows, reads: Reads) -> Found:
         documents,
         "exact",
         read=frozenset() if reads is Reads.NOTHING else frozenset(c.sha256 for c in candidates),
-        nearest=_in_order(rows, "near_rank"),
-        matched=_in_order(rows, "match_rank"),
+        nearest=_in_order((row["distance"], row["sha256"]) for row in rows if row["is_near"]),
+        matched=_in_order((row["match_rank"], row["sha256"]) for row in rows if row["match_rank"]),
     )
 
 
-def _in_order(rows: Rows, rank: str) -> list[Sha256]:
+def _in_order(ranked: Iterable[tuple[float, Sha256]]) -> list[Sha256]:
     """The candidates of one leg in its order."""
-    ranked = sorted((row[rank], row["sha256"]) for row in rows if row[rank] is not None)
-    return [sha256 for _, sha256 in ranked]
+    return [sha256 for _, sha256 in sorted(ranked)]

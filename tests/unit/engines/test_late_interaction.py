@@ -209,3 +209,13 @@ def test_a_better_cosine_lifts_a_candidate_with_equal_tokens() -> None:
     assert higher is not None
     assert lower is not None
     assert higher > lower
+
+
+@pytest.mark.parametrize(("limit", "depth"), [(1, 50), (5, 50), (6, 60), (10, 100), (50, 100)])
+def test_as_many_are_scored_as_one_leg_of_recall_finds(limit: int, depth: int) -> None:
+    assert LateInteraction(100).depth(limit) == depth
+
+
+@pytest.mark.parametrize("most", [0, 7])
+def test_no_more_are_scored_than_is_set(most: int) -> None:
+    assert LateInteraction(most).depth(5) == most

@@ -31,19 +31,10 @@
                FROM weighed))
      UNION
     SELECT * FROM held WHERE sha256 IS NOT NULL
-), scored AS MATERIALIZED (  -- the one whose sha256 begins so, and the terms that were not read
-    SELECT known.sha256, known.level, distance,
+), scored AS (  -- also by the terms that were not read
+    SELECT kept.node, sha256, level, distance, score_so_far > 0 AS is_match,
            coalesce(kept.score, 0) + coalesce(rest.score, 0) AS bm25
       FROM kept
-     CROSS JOIN LATERAL (
-           SELECT kept.sha256, kept.level WHERE kept.sha256 IS NOT NULL
-            UNION ALL
-           (SELECT sha256, level
-              FROM node_terms
-             WHERE kept.sha256 IS NULL AND project = %(project)s
-               AND sha256 >= replace(kept.node::text, '-', '')
-               AND sha256 < replace(kept.node::text, '-', '') || 'g'
-             LIMIT 1)) AS known
      CROSS JOIN LATERAL (
            SELECT sum(weight * tf / (tf + 0.3::float8 + length * per_length)) AS score
              FROM weighed
@@ -51,28 +42,33 @@
                   SELECT tf, length
                     FROM posting
                    WHERE project = %(project)s AND posting.term = weighed.term
-                     AND level = known.level AND node = kept.node
+                     AND level = ANY(%(levels)s) AND node = kept.node
                   OFFSET 0) AS own
             WHERE NOT is_read_whole
            OFFSET 0) AS rest
 ), placed AS (
-    SELECT *,
-           CASE WHEN distance IS NOT NULL
-                THEN row_number() OVER (ORDER BY distance, sha256) END AS near_rank,
-           CASE WHEN bm25 > 0 THEN row_number() OVER (ORDER BY bm25 DESC, sha256) END AS match_rank
-      FROM scored
+    SELECT *, row_number() OVER (ORDER BY is_match DESC, bm25 DESC, node) AS place FROM scored
 ), measured AS (
-    SELECT placed.sha256, level, bm25, near_rank,
-           CASE WHEN match_rank <= %(depth)s THEN match_rank END AS match_rank,
-           coalesce(placed.distance, vector.distance) AS distance
+    SELECT known.*, bm25, placed.sha256 IS NOT NULL AS is_near,
+           CASE WHEN is_match AND place <= %(depth)s THEN place END AS match_rank
       FROM placed
-      LEFT JOIN LATERAL (
-           SELECT (embedding <=> %(query)s) + 0 AS distance
-             FROM node_vector
-            WHERE placed.distance IS NULL AND project = %(project)s AND model = %(model)s
-              AND sha256 = placed.sha256
-           OFFSET 0) AS vector ON true
-     WHERE near_rank IS NOT NULL OR match_rank <= %(depth)s
+     CROSS JOIN LATERAL (  -- the one whose sha256 begins so; it may have no vector yet
+           SELECT placed.sha256, placed.level, placed.distance WHERE placed.sha256 IS NOT NULL
+            UNION ALL
+           (SELECT *
+              FROM (SELECT sha256, level, (embedding <=> %(query)s) + 0 AS distance
+                      FROM node_vector
+                     WHERE placed.sha256 IS NULL AND project = %(project)s AND model = %(model)s
+                       AND sha256 >= replace(node::text, '-', '')
+                       AND sha256 < replace(node::text, '-', '') || 'g'
+                     UNION ALL
+                    SELECT sha256, level, NULL
+                      FROM node_terms
+                     WHERE placed.sha256 IS NULL AND project = %(project)s
+                       AND sha256 >= replace(node::text, '-', '')
+                       AND sha256 < replace(node::text, '-', '') || 'g') AS named
+             LIMIT 1)) AS known
+     WHERE placed.sha256 IS NOT NULL OR (is_match AND place <= %(depth)s)
 ), ranked AS (  -- as pipeline/fusion.py ranks them; of all only those that are to be read
     SELECT measured.*, count(*) OVER () AS found,
            row_number() OVER (
