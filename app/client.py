@@ -196,6 +196,14 @@ class Client:
         parameters |= {} if about is None else {"about": about}
         yield from self._pages(FEEDBACK, "results", parameters)
 
+    def list_judgements(
+        self, *, project: str | None = None, page_size: int = 100
+    ) -> Iterator[Body]:
+        """What was said of results that are still there, one by one; newest first."""
+        parameters = {"limit": str(page_size)}
+        parameters |= {} if project is None else {"project": project}
+        yield from self._pages(f"{FEEDBACK}/judgements", "judgements", parameters)
+
     def submit_job(
         self,
         text: str,

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from app.paging import cursor_after, read_cursor
-from app.parameters import FeedbackParameters, FeedbackReportParameters
+from app.parameters import FeedbackParameters, FeedbackReportParameters, JudgementParameters
 from app.reach import check_writer
 from workers.contracts import load_query
 from workers.deadline import Deadline
@@ -35,6 +35,15 @@ class FeedbackStore(Protocol):
         about: str | None,
         keys: int,
         before: tuple[datetime, str] | None,
+        limit: int,
+    ) -> list[dict[str, Any]]: ...
+
+    def judgements(
+        self,
+        principal: Principal,
+        *,
+        project: ProjectName | None,
+        before: tuple[datetime, int] | None,
         limit: int,
     ) -> list[dict[str, Any]]: ...
 
@@ -99,14 +108,10 @@ class FeedbackService:
         Raises:
             ProjectNotFound: the named project is unknown, or not this principal's.
         """
-        asked = parameters.project
-        if asked is not None and not self._projects.find_projects(
-            principal, (), Deadline.after(_READ_S), [asked]
-        ):
-            raise ProjectNotFound(asked)
+        self._check(parameters.project, principal)
         rows = self._store.report(
             principal,
-            project=asked,
+            project=parameters.project,
             about=parameters.about,
             keys=parameters.least_keys,
             before=None if parameters.cursor is None else read_cursor(parameters.cursor),
@@ -116,6 +121,33 @@ class FeedbackService:
         if len(rows) == len(page):
             return page, None
         return page, cursor_after(page[-1]["updated_at"], UUID(page[-1]["result_id"][:32]))
+
+    def judgements(
+        self, parameters: JudgementParameters, principal: Principal
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """One page of what was said of results that are still there, newest first, and its cursor.
+
+        Raises:
+            ProjectNotFound: the named project is unknown, or not this principal's.
+        """
+        self._check(parameters.project, principal)
+        before = None
+        if parameters.cursor is not None:
+            at, last = read_cursor(parameters.cursor)
+            before = at, UUID(last).int % 2**63  # as large as an id may be
+        rows = self._store.judgements(
+            principal, project=parameters.project, before=before, limit=parameters.page + 1
+        )
+        page = rows[: parameters.page]
+        if len(rows) == len(page):
+            return page, None
+        return page, cursor_after(page[-1]["updated_at"], UUID(int=page[-1]["id"]))
+
+    def _check(self, project: ProjectName | None, principal: Principal) -> None:
+        if project is not None and not self._projects.find_projects(
+            principal, (), Deadline.after(_READ_S), [project]
+        ):
+            raise ProjectNotFound(project)
 
     def _find(self, query_id: str, principal: Principal) -> tuple[Served | None, str | None]:
         """What is known of an answer, and of a job also what was asked.

@@ -90,6 +90,15 @@ OPERATIONS = (
         parameters=parameters.FeedbackReportParameters,
     ),
     Operation(
+        "get",
+        "/memory/query/feedback/judgements",
+        "listJudgements",
+        "What was said of results that are still there, one by one",
+        {200: schemas.JudgementList},
+        problems=(400, 401, 404, 503, 504),
+        parameters=parameters.JudgementParameters,
+    ),
+    Operation(
         "post",
         "/memory/query/jobs",
         "submitJob",

@@ -517,6 +517,13 @@ class FeedbackReportParameters(Paged):
         return min(100, max(1, self.keys))
 
 
+class JudgementParameters(Paged):
+    """What `GET /memory/query/feedback/judgements` takes."""
+
+    limit: Integer = Field(20, description="judgements of one page, cut to 1..100")
+    project: _NAMED = Field(None, description="only of this project")
+
+
 class ProjectParameters(BaseModel):
     """What `POST /memory/projects` takes."""
 

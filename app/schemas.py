@@ -574,6 +574,23 @@ class FeedbackReport(BaseModel):
     next_cursor: str | None
 
 
+class Judgement(BaseModel):
+    """What one key said of one result of one answer."""
+
+    project: str
+    query_text: str
+    result_id: str
+    level: Level
+    relevant: bool | None
+    rating: int | None = Field(description="1 to 5")
+    updated_at: Instant
+
+
+class JudgementList(BaseModel):
+    judgements: list[Judgement] = Field(description="newest first")
+    next_cursor: str | None
+
+
 class NodeRecord(BaseModel):
     """A node as it is stored."""
 

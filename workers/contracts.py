@@ -96,6 +96,10 @@ def worker_key(name: str) -> str:
     return f"{PREFIX}:worker:{name}"
 
 
+LONGEST_TEXT = 200_000
+"""Characters of a node that is submitted as such."""
+
+
 class NodeBody(BaseModel):
     """One node as it is submitted. `id` is a label that only this submission's `parents` know."""
 
@@ -106,7 +110,7 @@ class NodeBody(BaseModel):
     level: Annotated[Level, Field(strict=False)]
     kind: Annotated[Kind, Field(strict=False)]
     source: Annotated[str, Field(min_length=1, max_length=1000)]
-    text: Annotated[str, Field(min_length=1, max_length=200_000)]
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
     position: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     parents: Annotated[list[str], Field(max_length=10_000)] = []
     occurred_at: Annotated[AwareDatetime, Field(strict=False)] | None = None

@@ -1,6 +1,7 @@
 """`mem feedback`: say how good a hit is, and see which hits are doubtful."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +21,7 @@ Examples:
   mem feedback add 9065b44033f44edc8f80e16300c847af ops/b75d413d7776 --relevant
   mem feedback add 9065b44033f44edc8f80e16300c847af ops/b75d413d7776 --rating 2 --text "outdated"
   mem feedback report
+  mem feedback export judged
 """
 )
 def feedback() -> None:
@@ -108,6 +110,46 @@ def report(project: str | None, about: str | None, keys: int, output: str) -> No
     for result in found:
         click.echo(_row(result))
     note(f"{counted(len(found), 'doubtful hit')}.")
+
+
+@feedback.command(
+    epilog="""\b
+Examples:
+  mem feedback export judged
+  mem feedback export judged -p ops
+  mem eval judged --sweep semantic_weight=0:1:0.1
+
+\b
+FOLDER gets the three files that mem eval reads, with every node of the projects that somebody
+called a hit of relevant. A question whose hits were all called irrelevant is left out. Whoever may
+write to every project exports what all keys said, others what they said themselves."""
+)
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("-p", "--project", help="Only of this one.")
+def export(folder: Path, project: str | None) -> None:
+    """Write what was said as a judged dataset, to measure and tune with."""
+    from app.eval.judgements import questions_of, write_dataset
+
+    if folder.exists() and any(folder.iterdir()):
+        raise CommandFailed(
+            f"{plain(str(folder))} is not empty.",
+            "Name a folder that is not there yet.",
+            code="usage",
+            exits_with=EXIT_USAGE,
+        )
+    with connected() as client, known_projects(client, [project] if project else []):
+        questions = questions_of(client.list_judgements(project=project))
+        if not questions:
+            raise CommandFailed(
+                "there is no question with a hit that was called relevant.",
+                "Say how good hits are with mem feedback add, or POST /memory/query/feedback.",
+                code="no_feedback",
+            )
+        nodes = write_dataset(folder, questions, client.export)
+    note(
+        f"Wrote {counted(len(questions), 'question')} and {counted(nodes, 'node')}"
+        f" to {plain(str(folder))}."
+    )
 
 
 def _row(result: Mapping[str, Any]) -> str:

@@ -8,12 +8,19 @@ from flask.typing import ResponseReturnValue
 from app.parameters import (
     FeedbackParameters,
     FeedbackReportParameters,
+    JudgementParameters,
     NoParameters,
     read_parameters,
     validate,
 )
 from app.routes import feedback_service, json_body, principal, reply
-from app.schemas import DoubtfulResult, FeedbackRecorded, FeedbackReport
+from app.schemas import (
+    DoubtfulResult,
+    FeedbackRecorded,
+    FeedbackReport,
+    Judgement,
+    JudgementList,
+)
 
 bp = Blueprint("feedback", __name__)
 
@@ -42,3 +49,13 @@ def report_feedback() -> ResponseReturnValue:
     rows, cursor = feedback_service().report(parameters, who)
     results = [DoubtfulResult.model_validate(row) for row in rows]
     return reply(FeedbackReport(results=results, next_cursor=cursor))
+
+
+@bp.get("/memory/query/feedback/judgements")
+def list_judgements() -> ResponseReturnValue:
+    """What was said of results that are still there, one by one, to measure with."""
+    who = principal()
+    parameters = read_parameters(JudgementParameters, request.args)
+    rows, cursor = feedback_service().judgements(parameters, who)
+    judgements = [Judgement.model_validate(row) for row in rows]
+    return reply(JudgementList(judgements=judgements, next_cursor=cursor))

@@ -1,11 +1,13 @@
 """What is said of results: tied to what was served, kept, reported, and forgotten with the node."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
+from app.eval.dataset import load_dataset, load_judged
 from app.wiring import create_key
 from tests.integration.callers import Caller
 from tests.integration.service import Service
@@ -296,6 +298,66 @@ def test_a_report_comes_in_pages(caller: Caller, others: list[Caller]) -> None:
     assert found == everything
     wrong = caller.send("GET", FEEDBACK, params={"cursor": "nonsense"})
     refused(wrong, 400, "invalid_parameters")
+
+
+def judgements(caller: Caller, **parameters: Any) -> list[Document]:
+    response = caller.send("GET", f"{FEEDBACK}/judgements", params=parameters)
+    assert response.status_code == 200, response.text
+    found: list[Document] = response.json()["judgements"]
+    return found
+
+
+def test_judgements_are_read_one_by_one_in_pages(service: Service) -> None:
+    mine, theirs = (Caller.new(service, ["poimen"]) for _ in range(2))
+    for each in (mine, theirs):
+        answer = ask(each, project="poimen", limit=3)
+        for number, result in enumerate(answer["results"]):
+            words = {} if number == 2 else {"query_text": QUESTION}
+            said(each, answer["query_id"], result["id"], rating=1 + number, **words)
+
+    own = judgements(mine)
+    everything = judgements(Caller(service, service.key), limit=100)
+    pages, cursor = list[Document](), None
+    while True:
+        page = mine.send(
+            "GET",
+            f"{FEEDBACK}/judgements",
+            params={"limit": 1, "cursor": cursor} if cursor else {"limit": 1},
+        ).json()
+        pages += page["judgements"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+
+    assert [(each["rating"], each["query_text"]) for each in own] == [(2, QUESTION), (1, QUESTION)]
+    assert own[0]["result_id"] == answer["results"][1]["id"]
+    assert len(everything) == 4  # one that may write to every project reads what all said
+    assert pages == own
+    assert judgements(Caller.new(service, ["other"])) == []
+    unknown = mine.send("GET", f"{FEEDBACK}/judgements", params={"project": "nope"})
+    refused(unknown, 404, "project_not_found")
+
+
+def test_what_was_said_is_exported_as_a_dataset_to_measure_with(
+    service: Service, caller: Caller, tmp_path: Path
+) -> None:
+    folder = tmp_path / "judged"
+    nothing = service.mem("feedback", "export", str(folder))
+    answer = ask(caller, project="poimen", limit=2)
+    first, second = answer["results"]
+    said(caller, answer["query_id"], first["id"], relevant=True, query_text=QUESTION)
+    said(caller, answer["query_id"], second["id"], relevant=False, query_text=QUESTION)
+
+    exported = service.mem("feedback", "export", str(folder))
+    again = service.mem("feedback", "export", str(folder))
+
+    assert (nothing.returncode, folder.exists() and again.returncode) == (1, 2)
+    assert "no question" in nothing.stderr
+    assert exported.returncode == 0, exported.stderr
+    assert exported.stderr.startswith("Wrote 1 question and ")
+    dataset = load_dataset(folder)
+    assert [question.text for question in dataset.questions] == [QUESTION]
+    assert load_judged(dataset) == {"q1": {first["id"]: 2, second["id"]: 0}}
 
 
 def judged_page(service: Service) -> tuple[Caller, str]:

@@ -86,14 +86,39 @@ class PostgresFeedback:
             "projects": [row["project"] for row in rows],
             "shas": [row["result_id"] for row in rows],
             "key_id": principal.key_id,
-            "is_all": principal.can_write and principal.projects is None,
+            "is_all": _reads_all(principal),
         }
         remarks: list[Rows] = [[] for _ in rows]
         for remark in self._read("remarks_on", asked) if rows else ():
             remarks[remark["place"] - 1].append(remark)
         return [row | {"remarks": own} for row, own in zip(rows, remarks, strict=True)]
 
+    def judgements(
+        self,
+        principal: Principal,
+        *,
+        project: ProjectName | None,
+        before: tuple[datetime, int] | None,
+        limit: int,
+    ) -> Rows:
+        """One page of what was said of results that are still there."""
+        arguments = {
+            "projects": None if principal.projects is None else sorted(principal.projects),
+            "key_id": principal.key_id,
+            "is_all": _reads_all(principal),
+            "project": project,
+            "before_at": before[0] if before else None,
+            "before_id": before[1] if before else None,
+            "limit": limit,
+        }
+        return self._read("list_judgements", arguments)
+
     def _read(self, name: str, arguments: dict[str, Any]) -> Rows:
         statement = Statement(QUERIES[name], arguments)
         (rows,) = self._database.read([statement], Deadline.after(_READ_S))
         return rows
+
+
+def _reads_all(principal: Principal) -> bool:
+    """Whether it may read what others asked and said."""
+    return principal.can_write and principal.projects is None

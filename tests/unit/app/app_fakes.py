@@ -249,6 +249,8 @@ class FakeFeedback:
         self.asked.append(asked)
         return self.rows[: asked["limit"]]
 
+    judgements = report
+
 
 @dataclass
 class Door:

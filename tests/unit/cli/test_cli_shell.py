@@ -52,6 +52,7 @@ def test_help_lists_every_command_and_imports_none(flag: str) -> None:
         ["projects", "add"],
         ["feedback", "add"],
         ["feedback", "report"],
+        ["feedback", "export"],
         ["keys", "create"],
         ["keys", "list"],
         ["keys", "revoke"],

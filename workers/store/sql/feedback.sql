@@ -79,3 +79,22 @@ SELECT asked.place, said.*
         ORDER BY updated_at DESC, id DESC
         LIMIT 5) AS said
  ORDER BY asked.place, said.updated_at DESC
+
+-- name: list_judgements
+-- What was said of results that are still there, of questions whose words are known, newest first: by
+-- this key, or by any.
+SELECT said.id, said.updated_at, said.project, said.query_text, said.result_id, node.level,
+       said.relevant, said.rating
+  FROM feedback AS said
+ CROSS JOIN LATERAL (
+       SELECT level FROM memory_node
+        WHERE project = said.project AND sha256 = said.result_id
+       OFFSET 0) AS node
+ WHERE query_text IS NOT NULL
+   AND (%(is_all)s OR key_id = %(key_id)s)
+   AND (%(projects)s::text[] IS NULL OR said.project = ANY(%(projects)s))
+   AND (%(project)s::text IS NULL OR said.project = %(project)s)
+   AND (%(before_at)s::timestamptz IS NULL
+        OR (updated_at, said.id) < (%(before_at)s, %(before_id)s))
+ ORDER BY updated_at DESC, said.id DESC
+ LIMIT %(limit)s
