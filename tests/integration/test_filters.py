@@ -422,15 +422,13 @@ def test_the_zone_of_the_server_changes_nothing(memory: Service) -> None:
         assert answers(filled(elsewhere)) == answers(memory)
 
 
-MANY = 20_000
-
-
-@pytest.fixture(scope="module")
-def haystack(session_service: Service) -> Iterator[dict[str, Any]]:
-    """One node that differs from 20,000 others in everything, and how to search there.
+@pytest.fixture(scope="module", params=[20_000, pytest.param(100_000, marks=pytest.mark.long)])
+def haystack(session_service: Service, request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """One node that differs from very many others in everything, and how to search there.
 
     Written beside the product, since encoding and analysing so many texts takes a minute.
     """
+    many: int = request.param
     session_service.empty()
     terms = ["common", "usual"]
     with session_service.connect() as connection:
@@ -439,7 +437,7 @@ def haystack(session_service: Service) -> Iterator[dict[str, Any]]:
             "INSERT INTO memory_node (project, sha256, level, kind, source, text, updated_at)"
             " SELECT 'hay', encode(sha256(n::text::bytea), 'hex'), 'L0', 'turn', 'hay/' || n,"
             " 'common usual', '2026-01-01Z' FROM generate_series(0, %s) AS n",
-            [MANY],
+            [many],
         )
         connection.execute(
             "UPDATE memory_node SET level = 'L1', kind = 'note', source = 'needles/one.md',"
@@ -473,9 +471,10 @@ def haystack(session_service: Service) -> Iterator[dict[str, Any]]:
     with closing(Database(session_service.database_url, 4)) as database:
         indexed = IndexedProjects(database, 1, LATER.clock)
         yield {
-            "nodes": ProjectSearch(database, "hay", 1, None, indexed, 10 * MANY),
+            "nodes": ProjectSearch(database, "hay", 1, None, indexed, 10 * many),
             "lexical": ProjectLexicon(database, "hay", ENGLISH),
             "counts": ProjectCounts(database, "hay", ENGLISH),
+            "many": many,
         }
 
 
@@ -534,7 +533,7 @@ def test_a_facet_with_very_many_values_carries_the_largest_and_says_so(
     assert len(facets.counts["tags"]) == 1000
     assert next(iter(facets.counts["tags"].items())) == ("all", 4000)
     assert facets.truncated == ("tags",)
-    assert facets.counts["sources"] == {"hay": MANY}
+    assert facets.counts["sources"] == {"hay": haystack["many"]}
     assert len(answer["facets"]["tags"]) == 100
     assert answer["facets_truncated"] == ["tags"]
 
