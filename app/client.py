@@ -281,12 +281,19 @@ class Client:
         return found
 
     def add_project(
-        self, project: str, *, title: str | None = None, roots: Sequence[str] = ()
+        self,
+        project: str,
+        *,
+        title: str | None = None,
+        roots: Sequence[str] = (),
+        semantic_weight: float | None = None,
     ) -> Body:
-        """Create a project, or add roots to one that is there."""
+        """Create a project, or add what is new about one that is there."""
         body: Body = {"project": project, "roots": list(roots)}
         if title is not None:
             body["title"] = title
+        if semantic_weight is not None:
+            body["semantic_weight"] = semantic_weight
         return self._ask("POST", "/memory/projects", body=body)
 
     def submit_ingest(

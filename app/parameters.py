@@ -172,7 +172,10 @@ _SAYS = {
     "limit": "most results, cut to 1..50",
     "method": "how to search: by meaning (semantic), by words (lexical) or both (hybrid); auto:"
     " words for what holds # or @ or is fewer than three words, else both",
-    "semantic_weight": "what the meaning counts in a hybrid search, 0..1; the words have the rest",
+    "semantic_weight": (
+        "what the meaning counts in a hybrid search, 0..1, and the words the rest;"
+        f" null: what the project says, otherwise {SEMANTIC_WEIGHT}"
+    ),
     "filters": "which nodes it is about: an object as FilterParameters, in a query string as JSON",
     "facets": "count what it is about, value by value; left out: with filters only",
     "explain": "add the recall candidates of every project",
@@ -249,7 +252,7 @@ class Question(BaseModel):
     limit: int
     timeout_seconds: int
     method: AskedMethod = Field("auto", description=_SAYS["method"])
-    semantic_weight: float
+    semantic_weight: float | None
     filters: FilterParameters | None
     facets: bool | None
     explain: bool
@@ -334,8 +337,8 @@ class QueryParameters(Question):
     )
     limit: Integer = Field(5, description=_SAYS["limit"])
     timeout_seconds: Integer = Field(5, description="time for the whole answer, cut to 1..30")
-    semantic_weight: Annotated[Share, BeforeValidator(_number)] = Field(
-        SEMANTIC_WEIGHT, description=_SAYS["semantic_weight"]
+    semantic_weight: Annotated[Share, BeforeValidator(_number)] | None = Field(
+        None, description=_SAYS["semantic_weight"]
     )
     filters: Annotated[
         FilterParameters | None,
@@ -394,7 +397,7 @@ class JobParameters(Question):
         validate_default=True,
     )
     limit: int = Field(5, description=_SAYS["limit"])
-    semantic_weight: Share = Field(SEMANTIC_WEIGHT, description=_SAYS["semantic_weight"])
+    semantic_weight: Share | None = Field(None, description=_SAYS["semantic_weight"])
     filters: FilterParameters | None = Field(None, description=_SAYS["filters"])
     facets: bool | None = Field(None, description=_SAYS["facets"])
     timeout_seconds: int = Field(60, description="time for the whole answer, cut to 1..600")
@@ -537,6 +540,9 @@ class ProjectParameters(BaseModel):
         default=[],
         max_length=100,
         description="absolute folders whose questions go to this project",
+    )
+    semantic_weight: Share | None = Field(
+        None, description="of its questions that do not say another"
     )
 
 

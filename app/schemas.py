@@ -769,6 +769,7 @@ class ProjectBody(BaseModel):
     project: str
     title: str | None
     roots: list[str]
+    semantic_weight: float | None = Field(description="null: as all others")
     nodes: dict[Level, int]
     created_at: Instant
 
@@ -778,6 +779,7 @@ class ProjectBody(BaseModel):
             project=row["project"],
             title=row["title"],
             roots=row["roots"],
+            semantic_weight=row["semantic_weight"],
             nodes={level: row[level.value.lower()] for level in Level},
             created_at=row["created_at"],
         )

@@ -97,9 +97,11 @@ class Service:
         return self._projects.list_projects(principal, Deadline.after(_READ_S))
 
     def save_project(self, parameters: ProjectParameters, principal: Principal) -> dict[str, Any]:
-        """Create a project, or add a title and roots to it."""
+        """Create a project, or add what is new about it."""
         check_writer(principal, parameters.project)
-        self._projects.save_project(parameters.project, parameters.title, parameters.roots)
+        self._projects.save_project(
+            parameters.project, parameters.title, parameters.roots, parameters.semantic_weight
+        )
         deadline = Deadline.after(_READ_S)
         return self._projects.list_projects(principal, deadline, parameters.project)[0]
 

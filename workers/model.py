@@ -169,7 +169,7 @@ class Query:
     limit: int = 5
     is_explained: bool = False
     method: Method = Method.HYBRID
-    semantic_weight: float = SEMANTIC_WEIGHT  # of a hybrid search; the words have the rest
+    semantic_weight: float | None = None  # of a hybrid search; None: what the project says
     filters: Filters = _NO_FILTERS
     has_facets: bool = False
 

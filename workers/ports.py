@@ -473,8 +473,14 @@ class Projects(Protocol):
     ) -> list[dict[str, Any]]: ...
 
     def save_project(
-        self, project: ProjectName, title: str | None, roots: Sequence[str]
-    ) -> None: ...
+        self,
+        project: ProjectName,
+        title: str | None,
+        roots: Sequence[str],
+        semantic_weight: float | None,
+    ) -> None:
+        """Create a project, or add what is new about it; None changes nothing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What searching a memory's projects takes, whatever process does it."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from workers.engines.search_text import SearchText
 from workers.model import ProjectName
@@ -10,6 +11,7 @@ from workers.store.database import Database
 from workers.store.facets import ProjectCounts
 from workers.store.hybrid import ProjectHybrid
 from workers.store.lexical import ProjectLexicon
+from workers.store.projects import ProjectWeights
 from workers.store.search import ProjectSearch
 from workers.store.vector_indexes import IndexedProjects
 
@@ -22,6 +24,7 @@ class Retrieval:
     model: int
     token_model: str | None
     indexed: IndexedProjects
+    weights: ProjectWeights
     exact_rows: int
     search_text: SearchText
     beside: Beside
@@ -42,4 +45,5 @@ class Retrieval:
             beside=self.beside,
             reranker=reranker,
             rerank_depth=rerank_depth,
+            own_weight=partial(self.weights.weight_of, project),
         )

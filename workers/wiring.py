@@ -42,6 +42,7 @@ from workers.store.database import Database
 from workers.store.ingest_jobs import PostgresIngestJobs
 from workers.store.models import use_model
 from workers.store.nodes import PostgresNodes
+from workers.store.projects import ProjectWeights
 from workers.store.query_jobs import JobLimits, PostgresQueryJobs
 from workers.store.query_runs import JobRuns, QueryRuns
 from workers.store.redis import connect
@@ -267,6 +268,7 @@ def search() -> Search:
             model=model,
             token_model=encoder.token_model,
             indexed=IndexedProjects(database(), model, time.monotonic),
+            weights=ProjectWeights(database(), time.monotonic),
             exact_rows=settings().exact_rows,
             search_text=search_text(),
             beside=_beside(),

@@ -23,6 +23,7 @@ from workers.pipeline.merge import merge_outcomes
 from workers.retrieval import Retrieval
 from workers.store.database import Database
 from workers.store.models import use_model
+from workers.store.projects import ProjectWeights
 from workers.store.vector_indexes import IndexedProjects
 
 TIMEOUT_S = 30
@@ -82,6 +83,7 @@ class Direct:
             model=model,
             token_model=self._encoder.token_model,
             indexed=IndexedProjects(self._database, model, time.monotonic),
+            weights=ProjectWeights(self._database, time.monotonic),
             exact_rows=settings.exact_rows,
             search_text=SearchText(settings.search_language),
             beside=at_once,

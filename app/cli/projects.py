@@ -59,6 +59,7 @@ Examples:
   mem projects add poimen --root ~/src/poimen
   mem projects add poimen --root ~/src/poimen-docs --root ~/src/poimen-web
   mem projects add agent-rust --root . --title "The Rust agent"
+  mem projects add agent-rust --semantic-weight 0.4
 """,
 )
 @click.argument("project")
@@ -70,14 +71,28 @@ Examples:
     help="A folder of the project; `mem query` below it asks this project. Repeatable.",
 )
 @click.option("--title", help="A name for people.")
+@click.option(
+    "--semantic-weight",
+    metavar="0..1",
+    type=click.FloatRange(0, 1),
+    help="What the meaning counts in its hybrid searches, and the words the rest.",
+)
 @format_option
-def add_command(project: str, roots: tuple[Path, ...], title: str | None, output: str) -> None:
-    """Create PROJECT, or add root folders to it."""
+def add_command(
+    project: str,
+    roots: tuple[Path, ...],
+    title: str | None,
+    semantic_weight: float | None,
+    output: str,
+) -> None:
+    """Create PROJECT, or add what is new about it."""
     folders = [str(root.resolve()) for root in roots]
     with connected() as client:
         if folders:
             _refuse_taken(project, folders, client.list_projects())
-        added = client.add_project(project, title=title, roots=folders)
+        added = client.add_project(
+            project, title=title, roots=folders, semantic_weight=semantic_weight
+        )
     if output == "json":
         echo_json(added)
     else:

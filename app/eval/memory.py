@@ -31,6 +31,7 @@ from workers.pipeline.merge import merge_outcomes
 from workers.retrieval import Retrieval
 from workers.store.database import Database
 from workers.store.models import use_model
+from workers.store.projects import ProjectWeights
 from workers.store.vector_indexes import IndexedProjects
 
 TIMEOUT_S = 30
@@ -80,6 +81,7 @@ class Pipeline:
             model=model,
             token_model=self._encoder.token_model,
             indexed=IndexedProjects(self._database, model, time.monotonic),
+            weights=ProjectWeights(self._database, time.monotonic),
             exact_rows=settings.exact_rows,
             search_text=SearchText(settings.search_language),
             beside=at_once,

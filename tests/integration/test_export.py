@@ -43,7 +43,12 @@ def bring(service: Service, data: bytes, project: str = "p", **headers: str) -> 
 
 def fill(service: Service) -> bytes:
     """A project with something of everything, as it is exported."""
-    own = {"project": "p", "title": "Harbours \u6728", "roots": ["/srv/p", "/home/a b/p"]}
+    own = {
+        "project": "p",
+        "title": "Harbours \u6728",
+        "roots": ["/srv/p", "/home/a b/p"],
+        "semantic_weight": 0.25,
+    }
     assert service.post("/memory/projects", own).status_code == 200
     files = {
         "a.jsonl": claude(TALK),

@@ -31,6 +31,7 @@ from workers.retrieval import Retrieval
 from workers.store import lexical
 from workers.store.database import Database
 from workers.store.nodes import PostgresNodes
+from workers.store.projects import ProjectWeights
 from workers.store.vector_indexes import IndexedProjects, VectorIndexes
 
 
@@ -60,7 +61,8 @@ def engines_of(
     database: Database, encoding: Encoding, rerank_depth: int, exact_rows: int = 20_000
 ) -> Engines:
     indexed = IndexedProjects(database, 1, time.monotonic)
-    retrieval = Retrieval(database, 1, None, indexed, exact_rows, ENGLISH, at_once)
+    weights = ProjectWeights(database, time.monotonic)
+    retrieval = Retrieval(database, 1, None, indexed, weights, exact_rows, ENGLISH, at_once)
     scorer = FakeScorer(needs_text=True)
     return retrieval.engines_of(
         "p", lambda _text, _until: (encoding, "given"), scorer, rerank_depth

@@ -43,6 +43,22 @@ def test_projects_are_listed_with_what_they_hold(service: Service) -> None:
     assert list(listed(service)) == ["agent-rust", "poimen"]
 
 
+def test_a_project_may_weigh_meaning_and_words_in_its_own_way(service: Service) -> None:
+    question = "why did requests over 10KB fail?"
+
+    def weights(**parameters: str) -> set[float]:
+        answer = service.ask(question, project="poimen", method="hybrid", **parameters)
+        return {hit["breakdown"]["semantic_weight"] for hit in answer["results"]}
+
+    assert weights() == {0.6}
+    added = service.mem("projects", "add", "poimen", "--semantic-weight", "0.25")
+    assert added.returncode == 0, added.stderr
+
+    assert listed(service)["poimen"]["semantic_weight"] == 0.25
+    until(lambda: weights() == {0.25})  # workers remember for some seconds what it was
+    assert weights(semantic_weight="1") == {1.0}
+
+
 @pytest.mark.parametrize(
     "statement",
     [

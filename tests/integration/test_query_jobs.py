@@ -742,7 +742,7 @@ WRONG: dict[str, list[Any]] = {
     "keep_alive_seconds": ["60", 60.5, None],
     "wait_seconds": ["1", 1.5, None],
     "method": ["", "fuzzy", "HYBRID", 1, None],
-    "semantic_weight": ["0.5", -0.1, 1.1, True, None],
+    "semantic_weight": ["0.5", -0.1, 1.1, True],
     "filters": ["{}", [], 5],
     "facets": ["true", 1, []],
     "explain": ["true", 1, None],

@@ -24,6 +24,7 @@ class ExportedProject(BaseModel):
     type: Literal["project"]
     title: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     roots: list[Annotated[str, Field(pattern=ABSOLUTE_FOLDER, max_length=4096)]] = []
+    semantic_weight: Annotated[float, Field(ge=0, le=1)] | None = None
     created_at: Instant | None = None
 
 

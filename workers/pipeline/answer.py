@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from workers.deadline import Clock, Deadline
 from workers.errors import DeadlineExceeded, EmbeddingServiceUnavailable, PoimenError
 from workers.model import (
+    SEMANTIC_WEIGHT,
     Candidate,
     Encoding,
     Explained,
@@ -90,7 +91,8 @@ def _answer(
     with stages.stage("embed"):
         encoded = _encode(query, engines, deadline)
     with stages.stage("recall"):
-        weights = weights_of(query.method, query.semantic_weight, encoded.encoding is not None)
+        weight = _semantic_weight(query, engines, deadline)
+        weights = weights_of(query.method, weight, encoded.encoding is not None)
         found = recall(encoded.vector, weights)
         fused = fuse(found.candidates, weights)
     with stages.stage("rerank"):
@@ -134,6 +136,15 @@ def _answer(
         lexical_engine=None if query.method is Method.SEMANTIC else engines.lexical.engine,
         explained=_explain(query, fused, found, reranked, hits) if query.is_explained else (),
     )
+
+
+def _semantic_weight(query: Query, engines: Engines, deadline: Deadline) -> float:
+    """What the question says, else the project, else as usual."""
+    if query.method is not Method.HYBRID:
+        return SEMANTIC_WEIGHT  # nothing asks for it
+    said = query.semantic_weight
+    own = engines.own_weight(deadline) if said is None else said
+    return SEMANTIC_WEIGHT if own is None else own
 
 
 def _count(query: Query, engines: Engines, deadline: Deadline) -> Future[Facets] | None:

@@ -32,6 +32,7 @@ class Engines:
     beside: Beside
     reranker: Reranker
     rerank_depth: int  # candidates to rerank; 0: none
+    own_weight: Callable[[Deadline], float | None]  # of the meaning in this project; None: as usual
 
     @property
     def reads(self) -> Reads:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from workers.deadline import Deadline
+from workers.deadline import Clock, Deadline
 from workers.model import Level, Principal, ProjectName
 from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
+from workers.store.remembered import Remembered
 
 QUERIES = load_queries("registry.sql")
 
@@ -34,7 +35,7 @@ class PostgresProjects:
     def list_projects(
         self, principal: Principal, deadline: Deadline, only: ProjectName | None = None
     ) -> list[dict[str, Any]]:
-        """Rows with project, title, roots, created_at and the node counts l0, l1, l2."""
+        """The table's rows, each with the node counts l0, l1 and l2."""
         arguments = {"projects": [only] if only else _reach(principal)}
         (rows,) = self._database.read([Statement(QUERIES["list_projects"], arguments)], deadline)
         return rows
@@ -44,10 +45,41 @@ class PostgresProjects:
         (rows,) = self._database.read([Statement(QUERIES["count_content"], {})], deadline)
         return rows[0]["projects"], rows[0]["nodes"]
 
-    def save_project(self, project: ProjectName, title: str | None, roots: Sequence[str]) -> None:
-        arguments = {"project": project, "title": title, "roots": list(roots)}
+    def save_project(
+        self,
+        project: ProjectName,
+        title: str | None,
+        roots: Sequence[str],
+        semantic_weight: float | None,
+    ) -> None:
+        arguments = {
+            "project": project,
+            "title": title,
+            "roots": list(roots),
+            "semantic_weight": semantic_weight,
+        }
         with self._database.transaction() as connection:
             connection.execute(QUERIES["save_project"].encode(), arguments)
+
+
+class ProjectWeights:
+    """What each project weighs the meaning with, remembered for a few seconds in this process."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._remembered = Remembered(self._read, clock)
+
+    def weight_of(self, project: ProjectName, deadline: Deadline) -> float | None:
+        """The project's own, or None.
+
+        Raises:
+            DeadlineExceeded, StoreUnavailable: as any read.
+        """
+        return (self._remembered.value(deadline) or {}).get(project)
+
+    def _read(self, deadline: Deadline) -> dict[ProjectName, float]:
+        (rows,) = self._database.read([Statement(QUERIES["list_weights"], {})], deadline)
+        return {row["project"]: row["semantic_weight"] for row in rows}
 
 
 def _reach(principal: Principal) -> list[ProjectName] | None:

@@ -43,7 +43,7 @@ class PostgresSources:
         self._run("save_exported_source", names=source.names or [source.source], **told)
 
     def save_exported_project(self, own: ExportedProject) -> None:
-        """Create the project as an export tells it, or add the title and roots that it lacks.
+        """Create the project as an export tells it, or add what it lacks of it.
 
         A root that another project has stays there alone: a folder tells one project.
         """

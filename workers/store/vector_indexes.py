@@ -6,7 +6,6 @@ projects and are filtered away only after the index has returned them. Source: M
 """
 
 import hashlib
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from workers.deadline import Clock, Deadline
 from workers.model import Level, ProjectName
 from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
+from workers.store.remembered import Remembered
 
 QUERIES = load_queries("vector_index.sql")
 
@@ -23,9 +23,8 @@ PREFIX = "node_vector_hnsw_"
 M = 16
 EF_CONSTRUCTION = 128
 MOST_DIMENSIONS = 2000  # of a vector that pgvector can index
-_LOCK = 0x706F6978  # "poix": one build at a time in a whole database
-_KNOWN_FOR_S = 5.0
 _READ_S = 2.0
+_LOCK = 0x706F6978  # "poix": one build at a time in a whole database
 
 
 class IndexedProjects:
@@ -34,10 +33,7 @@ class IndexedProjects:
     def __init__(self, database: Database, model: int, clock: Clock) -> None:
         self._database = database
         self._model = model
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._read_at = float("-inf")
-        self._rows: dict[ProjectName, dict[Level, int]] = {}
+        self._remembered = Remembered(self._read, clock)
 
     def rows_of(self, project: ProjectName, deadline: Deadline) -> Mapping[Level, int] | None:
         """The project's nodes by level if it has an index, else None.
@@ -45,20 +41,7 @@ class IndexedProjects:
         Raises:
             DeadlineExceeded, StoreUnavailable: as any read.
         """
-        # One thread reads. The others go on with what is known, so that a slow database is waited
-        # for once and not by each of them in turn; before anything is known, they wait for it.
-        is_first = self._read_at == float("-inf")
-        if self._is_stale() and self._lock.acquire(timeout=deadline.remaining() if is_first else 0):
-            try:
-                if self._is_stale():
-                    self._rows = self._read(deadline.within(_READ_S))
-                    self._read_at = self._clock()
-            finally:
-                self._lock.release()
-        return self._rows.get(project)
-
-    def _is_stale(self) -> bool:
-        return self._clock() - self._read_at > _KNOWN_FOR_S
+        return (self._remembered.value(deadline) or {}).get(project)
 
     def _read(self, deadline: Deadline) -> dict[ProjectName, dict[Level, int]]:
         statement = Statement(QUERIES["indexed_projects"], {"model": self._model})

@@ -72,11 +72,18 @@ class FakeProjects:
         names = [only] if only else self.find_projects(principal, (), deadline)
         return [self.rows[name] for name in names]
 
-    def save_project(self, project: ProjectName, title: str | None, roots: Sequence[str]) -> None:
+    def save_project(
+        self,
+        project: ProjectName,
+        title: str | None,
+        roots: Sequence[str],
+        semantic_weight: float | None = None,
+    ) -> None:
         self.rows[project] = {
             "project": project,
             "title": title,
             "roots": list(roots),
+            "semantic_weight": semantic_weight,
             "created_at": CREATED,
             "l0": 0,
             "l1": 0,

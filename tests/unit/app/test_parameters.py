@@ -166,8 +166,8 @@ def test_the_weight_of_the_meaning_is_a_number_from_zero_to_one(said: str, weigh
     assert read(semantic_weight=said).to_query().semantic_weight == weight
 
 
-def test_without_a_weight_the_meaning_counts_more_than_the_words() -> None:
-    assert read().to_query().semantic_weight == 0.6
+def test_without_a_weight_each_project_says_what_the_meaning_counts() -> None:
+    assert read().to_query().semantic_weight is None
 
 
 @pytest.mark.parametrize("said", ["", "half", "1.1", "-0.1", "nan", "inf", "1e-1", "0,5", "0." * 9])

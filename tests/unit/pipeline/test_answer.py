@@ -52,6 +52,7 @@ class Asker:
         self.scorer = FakeScorer()
         self.timeout_s = 2.0
         self.query = Query("why", levels=ALL_LEVELS, method=Method.SEMANTIC)
+        self.own_weight: float | None = None
         self.bm25: dict[str, float] = {}
         self.on_words: Callable[[], None] = nothing
 
@@ -68,7 +69,15 @@ class Asker:
         words = FakeWords(memory, self.bm25, self.on_words)
         self.asked_of_words = words.asked_filters
         engines = Engines(
-            self.encode, memory, words, None, memory, at_once, self.scorer, rerank_depth
+            self.encode,
+            memory,
+            words,
+            None,
+            memory,
+            at_once,
+            self.scorer,
+            rerank_depth,
+            lambda _deadline: self.own_weight,
         )
         return answer(self.query, "p", engines, deadline)
 
@@ -369,6 +378,20 @@ def test_the_weight_decides_between_meaning_and_words(
 
     assert ids(outcome.hits)[0] == first
     assert [hit.semantic_weight for hit in outcome.hits] == [weight, weight]
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "weight"), [(None, None, 0.6), (None, 0.0, 0.0), (1.0, 0.2, 1.0)]
+)
+def test_a_project_s_own_weight_counts_unless_the_question_says_one(
+    hybrid: Asker, said: float | None, own: float | None, weight: float
+) -> None:
+    hybrid.query = replace(hybrid.query, semantic_weight=said)
+    hybrid.own_weight = own
+
+    outcome = hybrid.ask(memory_of("a"))
+
+    assert [hit.semantic_weight for hit in outcome.hits] == [weight]
 
 
 def test_searching_by_words_finds_only_what_holds_one(asker: Asker) -> None:

@@ -120,7 +120,7 @@ INSERT INTO forgetting (key_id, project, what, nodes)
 VALUES (%(key_id)s, %(project)s, %(what)s, %(count)s)
 
 -- name: export_project
-SELECT title, roots, created_at FROM project WHERE project = %(project)s
+SELECT title, roots, semantic_weight, created_at FROM project WHERE project = %(project)s
 
 -- name: export_sources
 SELECT source, format, title, names, session, parent, cwd, started_at, created_at, updated_at

@@ -1,6 +1,7 @@
 -- name: list_projects
 -- The projects a principal may reach (NULL: all), with their node counts.
-SELECT project.project, project.title, project.roots, project.created_at,
+SELECT project.project, project.title, project.roots, project.semantic_weight,
+       project.created_at,
        coalesce(sum(nodes) FILTER (WHERE level = 'L0'), 0)::bigint AS l0,
        coalesce(sum(nodes) FILTER (WHERE level = 'L1'), 0)::bigint AS l1,
        coalesce(sum(nodes) FILTER (WHERE level = 'L2'), 0)::bigint AS l2
@@ -21,12 +22,17 @@ SELECT project,
    AND (%(among)s::text[] IS NULL OR project = ANY(%(among)s))
  ORDER BY project
 
+-- name: list_weights
+-- Of the projects that have a weight of their own.
+SELECT project, semantic_weight FROM project WHERE semantic_weight IS NOT NULL
+
 -- name: save_project
 -- Create a project, or add what is new about it.
-INSERT INTO project AS known (project, title, roots)
-VALUES (%(project)s, %(title)s, %(roots)s)
+INSERT INTO project AS known (project, title, roots, semantic_weight)
+VALUES (%(project)s, %(title)s, %(roots)s, %(semantic_weight)s)
     ON CONFLICT (project) DO UPDATE SET
        title = coalesce(excluded.title, known.title),
+       semantic_weight = coalesce(excluded.semantic_weight, known.semantic_weight),
        roots = ARRAY(SELECT DISTINCT root FROM unnest(known.roots || excluded.roots) AS root ORDER BY root)
 
 -- name: save_key

@@ -117,15 +117,16 @@ SELECT sha256 FROM turn WHERE project = %(project)s AND key = ANY(%(keys)s)
 SELECT source FROM source WHERE project = %(project)s AND source = ANY(%(sources)s)
 
 -- name: save_exported_project
-INSERT INTO project AS known (project, title, roots, created_at)
+INSERT INTO project AS known (project, title, roots, semantic_weight, created_at)
 SELECT %(project)s, %(title)s,
        ARRAY(SELECT root FROM unnest(%(roots)s::text[]) WITH ORDINALITY AS given (root, place)
               WHERE NOT EXISTS (SELECT FROM project AS other
                                  WHERE other.project <> %(project)s AND root = ANY(other.roots))
               ORDER BY place),
-       coalesce(%(created_at)s, now())
+       %(semantic_weight)s, coalesce(%(created_at)s, now())
     ON CONFLICT (project) DO UPDATE SET
        title = coalesce(known.title, excluded.title),
+       semantic_weight = coalesce(known.semantic_weight, excluded.semantic_weight),
        roots = known.roots || ARRAY(SELECT root FROM unnest(excluded.roots) AS root
                                      WHERE root <> ALL(known.roots))
 

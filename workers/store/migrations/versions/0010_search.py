@@ -1,4 +1,4 @@
-"""Where token vectors lie."""
+"""How a project is searched, and where token vectors lie."""
 
 from workers.store.migrations import apply_sql
 
