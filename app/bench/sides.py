@@ -20,6 +20,7 @@ from workers.model import Encoding, Frozen, Outcome, Query, Status
 from workers.pipeline.answer import answer
 from workers.pipeline.engines import T
 from workers.pipeline.merge import merge_outcomes
+from workers.ports import Encoder
 from workers.retrieval import Retrieval
 from workers.store.database import Database
 from workers.store.models import use_model
@@ -77,17 +78,7 @@ class Direct:
         self._database = Database(database_url, CONNECTIONS)
         self._encoder = build_embedded_encoder()
         self._reranker = build_reranker(settings.rerank_depth)
-        model = use_model(self._database, self._encoder.model, self._encoder.token_model)
-        self._retrieval = Retrieval(
-            database=self._database,
-            model=model,
-            token_model=self._encoder.token_model,
-            indexed=IndexedProjects(self._database, model, time.monotonic),
-            weights=ProjectWeights(self._database, time.monotonic),
-            exact_rows=settings.exact_rows,
-            search_text=SearchText(settings.search_language),
-            beside=at_once,
-        )
+        self._retrieval = retrieval_of(self._database, self._encoder, settings)
 
     def close(self) -> None:
         self._database.close()
@@ -129,8 +120,23 @@ class Direct:
         return answer(query, project, engines, Deadline.after(TIMEOUT_S))
 
 
+def retrieval_of(database: Database, encoder: Encoder, settings: Settings) -> Retrieval:
+    """What workers with these settings search with; here nothing goes on beside something else."""
+    model = use_model(database, encoder.model, encoder.token_model)
+    return Retrieval(
+        database=database,
+        model=model,
+        token_model=encoder.token_model,
+        indexed=IndexedProjects(database, model, time.monotonic),
+        weights=ProjectWeights(database, time.monotonic),
+        exact_rows=settings.exact_rows,
+        search_text=SearchText(settings.search_language),
+        beside=at_once,
+    )
+
+
 def at_once(work: Callable[[], T], /) -> "Future[T]":
-    """In sequence, as everything on this side: nothing goes on beside something else."""
+    """In sequence."""
     done: Future[T] = Future()
     done.set_result(work())
     return done

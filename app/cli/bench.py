@@ -8,14 +8,13 @@ from typing import Any
 
 import click
 
-from app.cli.failures import CommandFailed, escaped
+from app.cli.failures import CommandFailed
 from app.cli.shell import (
     echo_json,
     format_option,
     load_settings,
     note,
-    store_failures,
-    told_failures,
+    stack_failures,
 )
 
 samples_option = click.option(
@@ -219,15 +218,10 @@ def _resized(options: Any, sizes: dict[str, int | None]) -> Any:
 @contextmanager
 def _told_failures() -> Iterator[None]:
     from app.bench.errors import BenchError
-    from app.local.errors import StackError
 
     try:
-        with told_failures(), store_failures():
+        with stack_failures():
             yield
-    except StackError as error:
-        advice, _, log_tail = str(error).partition("\n")
-        note(escaped(log_tail))
-        raise CommandFailed("the service cannot run here.", advice, code="stack_failed") from error
     except BenchError as error:
         raise CommandFailed(
             "the benchmark cannot go on.", str(error), code="bench_failed"

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.failures import EXIT_USAGE, CommandFailed, escaped
+from app.cli.failures import EXIT_USAGE, CommandFailed
 from app.cli.node_files import NodeFile, read_nodes
 from app.cli.render import Look, show_answer
 from app.cli.shell import (
     color_option,
     load_settings,
     note,
-    store_failures,
-    told_failures,
+    stack_failures,
     use_color,
 )
 from app.cli.summary import exit_code, show_line
@@ -52,7 +51,7 @@ def demo(file: Path, color: str) -> None:
     """Start the service, fill it from FILE, ask it two questions and check the answers."""
     began = time.monotonic()
     nodes = _read(file)
-    with told_failures(), store_failures():
+    with stack_failures():
         _run(_own_settings(load_settings()), nodes, Look.of(use_color(color)))
     click.echo(f"demo: ok, {time.monotonic() - began:.1f} s")
 
@@ -96,19 +95,13 @@ def _own_settings(settings: "Settings") -> "Settings":
 
 def _run(settings: "Settings", nodes: NodeFile, look: Look) -> None:
     from app.client import Client
-    from app.local.errors import StackError
     from app.local.stack import running_stack
 
-    try:
-        with running_stack(settings, note) as stack:
-            client = Client(stack.url, stack.key_file.read_text().strip())
-            _fill(client, nodes)
-            for question in (QUESTION, PARAPHRASE):
-                _ask(client, question, look)
-    except StackError as error:
-        advice, _, log_tail = str(error).partition("\n")
-        note(escaped(log_tail))
-        raise CommandFailed("the service cannot run here.", advice, code="stack_failed") from error
+    with running_stack(settings, note) as stack:
+        client = Client(stack.url, stack.key_file.read_text().strip())
+        _fill(client, nodes)
+        for question in (QUESTION, PARAPHRASE):
+            _ask(client, question, look)
 
 
 def _fill(client: "Client", nodes: NodeFile) -> None:

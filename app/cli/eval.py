@@ -13,8 +13,7 @@ from app.cli.shell import (
     format_option,
     load_settings,
     note,
-    store_failures,
-    told_failures,
+    stack_failures,
 )
 
 if TYPE_CHECKING:
@@ -123,15 +122,10 @@ def _levels(text: str) -> list["Level"]:
 @contextmanager
 def _told_failures() -> Iterator[None]:
     from app.eval.errors import CannotAsk, DatasetError, EvalError
-    from app.local.errors import StackError
 
     try:
-        with told_failures(), store_failures():
+        with stack_failures():
             yield
-    except StackError as error:
-        advice, _, log_tail = str(error).partition("\n")
-        note(escaped(log_tail))
-        raise CommandFailed("the service cannot run here.", advice, code="stack_failed") from error
     except DatasetError as error:
         raise CommandFailed(
             "the dataset cannot be used.", str(error), code="invalid_dataset", exits_with=EXIT_USAGE

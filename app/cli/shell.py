@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.failures import EXIT_SIGN_IN, EXIT_USAGE, CommandFailed
+from app.cli.failures import EXIT_SIGN_IN, EXIT_USAGE, CommandFailed, escaped
 
 if TYPE_CHECKING:
     from app.client import Client, ClientError
@@ -148,6 +148,20 @@ def store_failures() -> Iterator[None]:
             str(error) or "`mem doctor` says more.",
             code=error.code,
         ) from error
+
+
+@contextmanager
+def stack_failures() -> Iterator[None]:
+    """Turn the errors of commands that run a service of their own into failures."""
+    from app.local.errors import StackError
+
+    try:
+        with told_failures(), store_failures():
+            yield
+    except StackError as error:
+        advice, _, log_tail = str(error).partition("\n")
+        note(escaped(log_tail))
+        raise CommandFailed("the service cannot run here.", advice, code="stack_failed") from error
 
 
 @contextmanager

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from app.cli.failures import CommandFailed, escaped
-from app.cli.shell import format_option, load_settings, note, store_failures
+from app.cli.shell import format_option, load_settings, note, stack_failures
 
 if TYPE_CHECKING:
     from app.local.stack import StackInfo
@@ -34,18 +33,11 @@ def up_command(port: int | None, output: str) -> None:
 
     With --format json, one line on stdout says that the service is ready and where.
     """
-    from app.local.errors import StackError
-
     settings = load_settings()
     if port is not None:
         settings = settings.model_copy(update={"port": port})
-    try:
-        with store_failures():
-            _serve(settings, output == "json")
-    except StackError as error:
-        advice, _, log_tail = str(error).partition("\n")
-        note(escaped(log_tail))
-        raise CommandFailed("the service cannot run here.", advice, code="stack_failed") from error
+    with stack_failures():
+        _serve(settings, output == "json")
 
 
 def _serve(settings: "Settings", is_json: bool) -> None:

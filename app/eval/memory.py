@@ -1,6 +1,5 @@
 """The corpus in a scratch memory, and the pipeline that searches it there."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,14 +7,13 @@ from typing import Any
 from app.bench.data import ingest
 from app.bench.errors import BenchError
 from app.bench.scratch import Announce, client_of
-from app.bench.sides import at_once
+from app.bench.sides import retrieval_of
 from app.eval.dataset import Dataset
 from app.eval.errors import EvalError
 from app.local.stack import StackInfo
 from config.settings import Settings
 from workers.deadline import Deadline
 from workers.engines.build import build_embedded_encoder, build_reranker
-from workers.engines.search_text import SearchText
 from workers.model import (
     SEMANTIC_WEIGHT,
     Encoding,
@@ -28,11 +26,7 @@ from workers.model import (
 )
 from workers.pipeline.answer import answer
 from workers.pipeline.merge import merge_outcomes
-from workers.retrieval import Retrieval
 from workers.store.database import Database
-from workers.store.models import use_model
-from workers.store.projects import ProjectWeights
-from workers.store.vector_indexes import IndexedProjects
 
 TIMEOUT_S = 30
 CONNECTIONS = 4
@@ -75,17 +69,7 @@ class Pipeline:
     def __init__(self, database_url: str, settings: Settings) -> None:
         self._database = Database(database_url, CONNECTIONS)
         self._encoder = build_embedded_encoder()
-        model = use_model(self._database, self._encoder.model, self._encoder.token_model)
-        self._retrieval = Retrieval(
-            database=self._database,
-            model=model,
-            token_model=self._encoder.token_model,
-            indexed=IndexedProjects(self._database, model, time.monotonic),
-            weights=ProjectWeights(self._database, time.monotonic),
-            exact_rows=settings.exact_rows,
-            search_text=SearchText(settings.search_language),
-            beside=at_once,
-        )
+        self._retrieval = retrieval_of(self._database, self._encoder, settings)
 
     def close(self) -> None:
         self._database.close()
