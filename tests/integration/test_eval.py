@@ -141,7 +141,7 @@ def test_a_sweep_ends_in_the_curve_of_each_value_and_the_present_one(
 
     assert (swept["parameter"], swept["default"]) == ("rerank_depth", 100)
     assert [row["value"] for row in own["curve"]] == [0, 10, 100]
-    assert own["curve"][0]["ndcg@10"] == report["by_stage"]["semantic"]["ndcg@10"]
+    assert own["curve"][0]["ndcg@10"] == report["by_stage"]["hybrid"]["ndcg@10"]
     assert own["curve"][2]["ndcg@10"] == report["by_stage"]["hybrid_rerank"]["ndcg@10"]
     assert own["best"] in (0, 10)
 
