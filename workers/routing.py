@@ -1,5 +1,6 @@
 """Which way to search, where the question does not say."""
 
+import unicodedata
 from dataclasses import dataclass
 
 from workers.model import Method
@@ -19,12 +20,22 @@ class Route:
 def route(text: str, asked: Method | None) -> Route:
     """Names, tags and single words are looked for as words; what is asked otherwise, both ways.
 
-    asked: what the question says itself, which always holds.
+    asked: what the question says itself, which holds wherever there is a word in it. Signs alone
+    mean nothing: by meaning they would be near to whatever there is.
     """
+    words = [word for word in text.split() if not all(map(_is_sign, word))]
+    if not words:
+        return Route(Method.LEXICAL, "holds no word")
     if asked is not None:
         return Route(asked, "asked for")
     if any(sign in text for sign in _SIGNS):
         return Route(Method.LEXICAL, f"holds {' or '.join(_SIGNS)}")
-    if len(text.split()) < _FEW:
+    if len(words) < _FEW:
         return Route(Method.LEXICAL, f"fewer than {_FEW} words")
     return Route(Method.HYBRID, f"{_FEW} words or more")
+
+
+def _is_sign(character: str) -> bool:
+    """Punctuation, mathematics, what cannot be seen. Pictures are none: they mean something."""
+    category = unicodedata.category(character)
+    return category != "So" and category[0] in "PSZC"
