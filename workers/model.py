@@ -99,6 +99,7 @@ class Encoding:
 
     vector: Vector
     tokens: bytes | None
+    is_understood: bool = True  # of a question; else the model knows too few of its words
 
 
 @dataclass(frozen=True, slots=True)

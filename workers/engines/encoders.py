@@ -36,8 +36,8 @@ class EmbeddedEncoder:
                 "No time was left to embed the question; allow the query more time."
             )
         reading = self._minilm.read(text)
-        if self._compressor is None:
-            return Encoding(reading.vector, None)
+        if self._compressor is None or not reading.is_understood:
+            return Encoding(reading.vector, None, reading.is_understood)
         return Encoding(
             reading.vector, self._compressor.pack_query(reading.token_ids, reading.states)
         )

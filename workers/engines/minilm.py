@@ -16,6 +16,7 @@ from workers.engines.files import DATA, load_verified
 from workers.model import EmbeddingModel, Vector
 
 DIMENSION = 384
+UNKNOWN = 100  # the id of [UNK], which stands for every word that the vocabulary does not have
 MAX_TOKENS = 256  # the two specials included; what follows in a text is not read
 # Per run. Larger ones are slower, since a layer's states leave the processor's cache, and the
 # runtime keeps the memory of its largest run for good.
@@ -50,6 +51,11 @@ class Reading:
     vector: Vector
     token_ids: NDArray[np.int64]
     states: NDArray[np.float32]
+
+    @property
+    def is_understood(self) -> bool:
+        """Whether the model knows half of the tokens or more: unknown ones are all the same."""
+        return bool(2 * np.count_nonzero(self.token_ids == UNKNOWN) <= len(self.token_ids))
 
 
 class MiniLM:

@@ -41,8 +41,9 @@ if ARGV[2] ~= '' then redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3]) end
 if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end
 """
 
-_VALUE_VERSION = 1
-_VALUE_HEADER = struct.Struct("<BBI")  # version, whether tokens follow, numbers of the vector
+_VALUE_VERSION = 2
+# Version, whether it is understood, whether tokens follow, numbers of the vector.
+_VALUE_HEADER = struct.Struct("<BBBI")
 
 _log = structlog.get_logger(__name__)
 
@@ -221,7 +222,8 @@ def _out_of_time() -> EmbeddingServiceUnavailable:
 
 def _pack(encoding: Encoding) -> bytes:
     vector = encoding.vector.astype("<f4")
-    header = _VALUE_HEADER.pack(_VALUE_VERSION, encoding.tokens is not None, len(vector))
+    flags = (encoding.is_understood, encoding.tokens is not None)
+    header = _VALUE_HEADER.pack(_VALUE_VERSION, *flags, len(vector))
     return header + vector.tobytes() + (encoding.tokens or b"")
 
 
@@ -230,8 +232,9 @@ def _unpack(value: bytes, dimension: int) -> Encoding | None:
     vector_end = _VALUE_HEADER.size + 4 * dimension
     if len(value) < vector_end:
         return None
-    version, has_tokens, length = _VALUE_HEADER.unpack_from(value)
+    version, is_understood, has_tokens, length = _VALUE_HEADER.unpack_from(value)
     if version != _VALUE_VERSION or length != dimension:
         return None
     vector = np.frombuffer(value[_VALUE_HEADER.size : vector_end], "<f4").astype(np.float32)
-    return Encoding(vector, value[vector_end:] if has_tokens else None)
+    tokens = value[vector_end:] if has_tokens else None
+    return Encoding(vector, tokens, bool(is_understood))

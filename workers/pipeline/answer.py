@@ -185,8 +185,13 @@ class _Encoded:
         return None if self.encoding is None else self.encoding.vector
 
 
+_NOT_UNDERSTOOD = "searched by words alone: the embedding model does not know the question's words"
+
+
 def _encode(query: Query, engines: Engines, deadline: Deadline) -> _Encoded:
     """What can be answered by words is answered, if the embedding engine fails while there is time.
+
+    So is a question that the engine does not understand: its vector would say nothing.
 
     Raises:
         EmbeddingServiceUnavailable: nothing but the meaning was asked for, or no time is left.
@@ -194,12 +199,15 @@ def _encode(query: Query, engines: Engines, deadline: Deadline) -> _Encoded:
     if query.method is Method.LEXICAL and engines.reads is not Reads.TOKENS:
         return _Encoded()
     try:
-        return _Encoded(*engines.encode(query.text, deadline))
+        encoding, origin = engines.encode(query.text, deadline)
     except EmbeddingServiceUnavailable as error:
         if query.method is Method.SEMANTIC or deadline.passed():
             raise
         lost = "not reranked" if query.method is Method.LEXICAL else "searched by words alone"
         return _Encoded(missing=error.code, message=f"{lost}: {error}")
+    if not encoding.is_understood and query.method is not Method.SEMANTIC:
+        return _Encoded(origin=origin, message=_NOT_UNDERSTOOD)
+    return _Encoded(encoding, origin)
 
 
 def _rerank(

@@ -100,6 +100,25 @@ def test_texts_of_one_subject_are_nearer_than_texts_of_two(encoder: EmbeddedEnco
     assert cake @ about_cake > 0.6 > 0.3 > cake @ about_pod
 
 
+@pytest.mark.parametrize(
+    ("question", "is_understood"),
+    [
+        (POD, True),
+        ("where is the backup of 财务?", True),
+        ("财务", False),
+        ("backup 财务", False),
+        ("", True),
+    ],
+)
+def test_a_question_of_words_that_the_model_does_not_know_is_not_understood(
+    encoder: EmbeddedEncoder, question: str, is_understood: bool
+) -> None:
+    asked = ask(encoder, question)
+
+    assert asked.is_understood is is_understood
+    assert (asked.tokens is not None) is is_understood
+
+
 def test_the_model_is_the_one_whose_vectors_are_stored(encoder: EmbeddedEncoder) -> None:
     # Values of the published weights; another file, pooling or tokenizer would move them.
     vector = ask(encoder, POD).vector

@@ -111,6 +111,21 @@ def test_an_encoding_without_tokens_comes_back_without_tokens(
     assert found.tokens is None
 
 
+def test_a_question_that_was_not_understood_comes_back_as_such(
+    clock: FakeClock, server: fakeredis.FakeServer
+) -> None:
+    class WithoutItsWords(FakeEncoder):
+        def encode_query(self, text: str, deadline: Deadline) -> Encoding:
+            return replace(super().encode_query(text, deadline), is_understood=text != TEXT)
+
+    for text in (TEXT, "another"):
+        cached(WithoutItsWords(), client(server)).encode_query(text, clock.deadline_in(1))
+        found, origin = cached(FakeEncoder(), client(server)).encode_query_with_origin(
+            text, clock.deadline_in(1)
+        )
+        assert (origin, found.is_understood) == ("redis", text != TEXT)
+
+
 def test_models_do_not_read_each_others_encodings(
     clock: FakeClock, server: fakeredis.FakeServer
 ) -> None:

@@ -49,6 +49,7 @@ class Asker:
         self.clock = FakeClock()
         self.embed_s = 0.0
         self.embed_error: PoimenError | None = None
+        self.encoding = QUERY
         self.scorer = FakeScorer()
         self.timeout_s = 2.0
         self.query = Query("why", levels=ALL_LEVELS, method=Method.SEMANTIC)
@@ -62,7 +63,7 @@ class Asker:
             raise self.embed_error
         if deadline.passed():
             raise DeadlineExceeded("out of time")
-        return QUERY, "miss"
+        return self.encoding, "miss"
 
     def ask(self, memory: FakeMemory, rerank_depth: int = 100) -> Outcome:
         deadline = self.clock.deadline_in(self.timeout_s)
@@ -415,6 +416,26 @@ def test_without_an_embedding_the_words_answer_and_it_is_said(hybrid: Asker) -> 
     assert outcome.message == "searched by words alone: the model server refused"
     assert [(hit.semantic, hit.semantic_weight) for hit in outcome.hits] == [(None, 0.0)]
     assert outcome.hits[0].rerank_score is None
+
+
+def test_a_question_the_model_does_not_understand_is_answered_by_its_words(hybrid: Asker) -> None:
+    hybrid.encoding = replace(QUERY, is_understood=False)
+    hybrid.bm25 = {"b": 1.0}
+
+    outcome = hybrid.ask(memory_of("a", "b"))
+
+    assert ids(outcome.hits) == ["b"]
+    assert (outcome.status, outcome.embedding_cache) == (Status.SUCCESSFUL, "miss")
+    assert "does not know" in (outcome.message or "")
+    assert [(hit.semantic, hit.semantic_weight) for hit in outcome.hits] == [(None, 0.0)]
+
+
+def test_by_meaning_alone_it_is_compared_all_the_same(asker: Asker) -> None:
+    asker.encoding = replace(QUERY, is_understood=False)
+
+    outcome = asker.ask(memory_of("a", "b"))
+
+    assert sorted(ids(outcome.hits)) == ["a", "b"]
 
 
 def test_an_embedding_that_fails_with_the_last_of_the_time_is_an_error(hybrid: Asker) -> None:
