@@ -150,6 +150,8 @@ def hit(**members: Any) -> dict[str, Any]:
         "text": "Kong's buffer was 8k.",
         "source": "standing:infra-root-causes",
         "standing_id": "infra-root-causes",
+        "breadcrumb": [],
+        "section": None,
         "timestamp": "2026-07-21T10:30:00Z",
         "query_score": 0.56,
         "rerank_score": 0.94,
