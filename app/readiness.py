@@ -1,4 +1,4 @@
-"""What readiness says of upkeep, the sweep, submissions and vectors, from what others know."""
+"""What readiness says of upkeep, the sweep, submissions, vectors and words, from others' facts."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -78,6 +78,13 @@ def vectors_state(
         if one.is_wanted and not one.is_active
     ]
     return state, "; ".join([str(active.model), *told])
+
+
+def words_state(waiting: int) -> tuple[State, str]:
+    """Whether every node can be found by its words; upkeep adds those that are missing."""
+    if not waiting:
+        return "ok", "every node has its words"
+    return "degraded", f"{_counted(waiting)} without words yet"
 
 
 def _progress(target: StoredModel, missing: Missing) -> str:

@@ -29,6 +29,7 @@ from app.readiness import (
     sweep_state,
     upkeep_state,
     vectors_state,
+    words_state,
 )
 from app.record_service import RecordService
 from app.service import Service
@@ -200,6 +201,7 @@ def check_dependencies(
         states["memory"] = _content_state(front.projects)
         states["ingest_backlog"] = _backlog_state(front.jobs)
         states["vectors"] = _vectors_state(front.models, workers)
+        states["words"] = _words_state(front.projects)
     if has_redis:
         states |= _model_servers(front)
     return states, workers
@@ -240,6 +242,13 @@ def _vectors_state(models: PostgresModels, workers: list[dict[str, Any]]) -> tup
     except PoimenError as error:
         return "degraded", f"not known: {error}"
     return vectors_state(known, missing, workers)
+
+
+def _words_state(projects: PostgresProjects) -> tuple[State, str]:
+    try:
+        return words_state(projects.count_wordless(Deadline.after(_LOOK_S)))
+    except PoimenError as error:
+        return "degraded", f"not known: {error}"
 
 
 def _model_servers(front: FrontDoor) -> dict[str, tuple[State, str]]:

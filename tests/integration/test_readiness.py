@@ -55,6 +55,22 @@ def test_a_submission_that_waits_for_long_is_told_and_questions_go_on(
     assert "1 wait" in said["detail"]
 
 
+def test_nodes_that_no_word_finds_yet_are_told_until_upkeep_has_analysed_them(
+    service: Service,
+) -> None:
+    assert dependency(service, "words") == {"state": "ok", "detail": "every node has its words"}
+
+    with stopped(pids_of(service, "ingest")), service.connect() as connection:
+        connection.execute("DELETE FROM node_terms WHERE project = 'poimen' AND level = 'L1'")
+        (row,) = connection.execute(
+            "SELECT count(*) FROM memory_node WHERE project = 'poimen' AND level = 'L1'"
+        ).fetchall()
+        said = dependency(service, "words")
+
+    assert said == {"state": "degraded", "detail": f"{row[0]} nodes without words yet"}
+    until(lambda: dependency(service, "words")["state"] == "ok", within_s=40)
+
+
 @contextmanager
 def full_valkey(service: Service) -> Iterator[None]:
     with service.redis() as redis:

@@ -45,6 +45,11 @@ class PostgresProjects:
         (rows,) = self._database.read([Statement(QUERIES["count_content"], {})], deadline)
         return rows[0]["projects"], rows[0]["nodes"]
 
+    def count_wordless(self, deadline: Deadline) -> int:
+        """Nodes that lexical search does not know yet."""
+        (rows,) = self._database.read([Statement(QUERIES["count_wordless"], {})], deadline)
+        return int(rows[0]["nodes"])
+
     def save_project(
         self,
         project: ProjectName,

@@ -13,6 +13,7 @@ from app.readiness import (
     sweep_state,
     upkeep_state,
     vectors_state,
+    words_state,
 )
 from workers.model import EmbeddingModel, Missing, StoredModel
 
@@ -141,6 +142,19 @@ def test_workers_that_were_started_with_another_model_are_named() -> None:
 
     assert found == "degraded"
     assert detail.endswith("started with another model, to be restarted: query2")
+
+
+@pytest.mark.parametrize(
+    ("waiting", "state", "said"),
+    [
+        (0, "ok", "every node has its words"),
+        (1, "degraded", "1 node without words yet"),
+        (1200, "degraded", "1,200 nodes without words yet"),
+        (10 * MOST_COUNTED, "degraded", "100,000 nodes or more without words yet"),
+    ],
+)
+def test_nodes_that_no_word_finds_yet_are_told(waiting: int, state: str, said: str) -> None:
+    assert words_state(waiting) == (state, said)
 
 
 def test_a_memory_without_vectors_is_well() -> None:

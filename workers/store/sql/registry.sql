@@ -48,6 +48,11 @@ SELECT id, name, can_write, projects, created_at, revoked_at FROM api_key ORDER 
 -- name: revoke_key
 UPDATE api_key SET revoked_at = now() WHERE id = %(id)s AND revoked_at IS NULL RETURNING id
 
+-- name: count_wordless
+-- Nodes whose words are not stored yet; from the counters that nodes and their words have.
+SELECT greatest(0, (SELECT coalesce(sum(nodes), 0) FROM node_count)
+                   - (SELECT coalesce(sum(nodes), 0) FROM lexical_count))::bigint AS nodes
+
 -- name: count_content
 -- How much a memory holds; from counters, of which each project has one a level.
 SELECT (SELECT count(*) FROM project) AS projects,
