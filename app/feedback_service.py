@@ -1,6 +1,6 @@
 """The use cases of what principals say of results: take it, and report what is doubtful."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
@@ -52,12 +52,19 @@ class FeedbackService:
     """What this memory learns of its results from a principal."""
 
     def __init__(
-        self, projects: Projects, served: ServedAnswers, jobs: JobStore, store: FeedbackStore
+        self,
+        projects: Projects,
+        served: ServedAnswers,
+        jobs: JobStore,
+        store: FeedbackStore,
+        masked: Callable[[str], str],
     ) -> None:
+        """masked: a text without its secrets."""
         self._projects = projects
         self._served = served
         self._jobs = jobs
         self._store = store
+        self._masked = masked
 
     def check_writer(self, principal: Principal) -> None:
         """
@@ -67,7 +74,7 @@ class FeedbackService:
         check_writer(principal, None)
 
     def give(self, parameters: FeedbackParameters, principal: Principal) -> bool:
-        """Keep what is said of a result. On return it is in PostgreSQL.
+        """Keep what is said of a result, without secrets. On return it is in PostgreSQL.
 
         Returns:
             Whether it is tied to the answer as it was served. That is not known for ever.
@@ -85,15 +92,16 @@ class FeedbackService:
         question = parameters.query_text or question
         if served is None and question is None:
             raise InvalidParameters.of("query_text", _QUESTION_NEEDED)
+        said = parameters.feedback_text
         return self._store.save(
             Feedback(
                 key_id=principal.key_id,
                 query_id=parameters.query_id,
                 result_id=parameters.result_id,
-                query_text=question,
+                query_text=None if question is None else self._masked(question),
                 relevant=parameters.relevant,
                 rating=parameters.rating,
-                feedback_text=parameters.feedback_text,
+                feedback_text=None if said is None else self._masked(said),
                 project=hit.project if hit else self._project_of(parameters.result_id, principal),
                 hit=hit,
                 method=served.method if served else None,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from json import loads
 from math import ceil
 from pathlib import Path
@@ -51,6 +51,7 @@ from workers.engines.build import build_encoder, find_circuits
 from workers.errors import PoimenError, QueueUnavailable, StoreUnavailable
 from workers.jobs import Jobs
 from workers.lexicon import Progress, renew
+from workers.masking import Mask, build_mask
 from workers.model import Missing, Principal, ProjectName, StoredModel
 from workers.pipeline.context import arrange
 from workers.pipeline.merge import finalize, fold
@@ -141,10 +142,21 @@ def build_front_door(settings: Settings) -> FrontDoor:
     query_jobs = PostgresQueryJobs(database, limits)
     job_service = JobService(projects, query_jobs, job_runs, Jobs(query_jobs, job_runs, dispatcher))
     threads = settings.web_threads
+
+    @cache
+    def mask() -> Mask:  # made for the first who needs it: its rules take time and memory
+        return build_mask(settings.data_dir, is_wanted=settings.ingest_redact)
+
     return FrontDoor(
         service=service,
         context_service=ContextService(service.ask, PostgresContexts(database), fold, arrange),
-        feedback_service=FeedbackService(projects, served, query_jobs, PostgresFeedback(database)),
+        feedback_service=FeedbackService(
+            projects,
+            served,
+            query_jobs,
+            PostgresFeedback(database),
+            masked=lambda text: mask()(text)[0],
+        ),
         job_service=job_service,
         ingest_service=IngestService(jobs, dispatcher.ingest),
         record_service=RecordService(projects, PostgresRecords(database)),

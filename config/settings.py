@@ -172,7 +172,7 @@ class Settings(BaseSettings):
         600.0, description="seconds without progress after which an ingest process is ended"
     )
     ingest_redact: bool = Field(
-        True, description="mask keys, tokens and passwords in transcripts and documents"
+        True, description="mask keys, tokens and passwords in transcripts, documents and feedback"
     )
     ingest_tools: Literal["none", "short", "all"] = Field(
         "short", description="what is kept of tool calls and their output: short is the beginning"

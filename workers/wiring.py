@@ -4,9 +4,8 @@ Built in the process that uses it: neither connections nor model sessions surviv
 """
 
 import contextvars
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -32,9 +31,9 @@ from workers.engines.query_cache import CachedEncoder
 from workers.engines.search_text import SearchText
 from workers.errors import QueueUnavailable, StoreUnavailable
 from workers.ingest.drafts import Mask, ToolOutput
-from workers.ingest.redact import Redactor
 from workers.job_watch import JobWatch
 from workers.jobs import Jobs, Sweep
+from workers.masking import build_mask
 from workers.pipeline.engines import Beside, T
 from workers.ports import Encoder, Reranker
 from workers.retrieval import Retrieval
@@ -294,20 +293,6 @@ def vector_indexes() -> VectorIndexes:
     return VectorIndexes(database(), number, model.dimension)
 
 
-def _mask() -> Mask:
-    if not settings().ingest_redact:
-        return lambda text: (text, {})
-    folder = settings().data_dir
-    # Where there is no embedded stack there is no folder of ours either.
-    redactor = Redactor(folder / "rules" if os.access(folder, os.W_OK) else None)
-
-    def mask(text: str) -> tuple[str, Mapping[str, int]]:
-        found = redactor.redact(text)
-        return found.text, found.counts
-
-    return mask
-
-
 @cache
 def ingest() -> Ingest:
     encoder = _encoder()
@@ -316,7 +301,7 @@ def ingest() -> Ingest:
         database=database(),
         jobs=jobs(),
         model=use_model(database(), encoder.model, encoder.token_model),
-        mask=_mask(),
+        mask=build_mask(settings().data_dir, is_wanted=settings().ingest_redact),
         tool_output=settings().ingest_tools,
         keeps_thinking=settings().ingest_thinking,
         most_bytes=int(settings().ingest_max_mb * 1_000_000),

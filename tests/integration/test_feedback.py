@@ -84,6 +84,21 @@ def test_it_is_kept_with_what_was_served(service: Service, caller: Caller) -> No
     ]
 
 
+def test_a_secret_in_what_is_said_is_masked_before_it_is_stored(
+    service: Service, caller: Caller
+) -> None:
+    secret = "ghp_" + "Zk3Jw9Qe1" * 4
+    answer = ask(caller, project="poimen", limit=1)
+    result = answer["results"][0]["id"]
+
+    words = {"feedback_text": f"it shows {secret}", "query_text": f"where is {secret} used?"}
+    said(caller, answer["query_id"], result, relevant=False, **words)
+
+    (kept,) = rows(service, "feedback_text, query_text")
+    assert kept == ("it shows [redacted: github-token]", "where is [redacted: github-token] used?")
+    assert secret not in json.dumps(report(caller, keys=1))
+
+
 def test_said_again_it_takes_the_place_of_what_the_same_key_said(
     service: Service, caller: Caller, others: list[Caller]
 ) -> None:

@@ -309,7 +309,9 @@ def make_door(answer: Callable[[ProjectName], Outcome | None], *projects: Projec
     front = FrontDoor(
         service=service,
         context_service=ContextService(service.ask, contexts, fold, arrange),
-        feedback_service=FeedbackService(known, served, world.store, feedback),
+        feedback_service=FeedbackService(
+            known, served, world.store, feedback, masked=lambda text: text.replace("hunter2", "***")
+        ),
         job_service=job_service,
         ingest_service=IngestService(jobs, queries.ingest),
         record_service=cast(RecordService, None),

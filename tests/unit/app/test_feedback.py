@@ -45,6 +45,13 @@ def test_feedback_is_kept_with_what_was_served(door: Door) -> None:
     assert kept.hit.rank == 1
 
 
+def test_what_is_said_and_asked_is_kept_without_its_secrets(door: Door) -> None:
+    say(door, ask(door), feedback_text="the password is hunter2", query_text="is it hunter2?")
+
+    (kept,) = door.feedback.kept.values()
+    assert (kept.feedback_text, kept.query_text) == ("the password is ***", "is it ***?")
+
+
 def test_a_redis_that_is_away_costs_the_tie_and_not_the_answer(door: Door) -> None:
     door.served.is_away = True
     assert door.get("/memory/query?query=why&project=p").status_code == 200
