@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import regex
 
@@ -19,7 +20,7 @@ from workers.model import Kind
 
 Cut = Any  # a compiled pattern of `regex`
 
-VERSION = 1  # of the analysis: what another one made is not compared with well
+VERSION = 2  # of the analysis: what another one made is not compared with well
 SIMPLE = "simple"  # the language without stems and stop words
 
 MOST_CHARACTERS = 100_000  # that are read of a text
@@ -73,6 +74,8 @@ _CUTS = (
 )
 _HUMP = regex.compile(r"(?<=\p{Ll}\d{0,4})(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu}\p{Ll}{2})")
 _POSSESSIVE = regex.compile(rf"['’][sS](?!{_WORD_SIGN})")
+# What an address carries in the place of characters that it may not hold.
+_ENCODED = re.compile(r"(?:%[2-9A-Fa-f][0-9A-Fa-f])+")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -122,7 +125,7 @@ class SearchText:
 
     def _read(self, word: str) -> tuple[Term, ...]:
         """The terms of what stands between two spaces."""
-        return tuple(term for term in self._read_runs(word) if term.text)
+        return tuple(term for term in self._read_runs(_decoded(word)) if term.text)
 
     def _read_runs(self, word: str) -> Iterator[Term]:
         for run in _RUN.findall(_POSSESSIVE.sub("", word)):
@@ -184,6 +187,18 @@ def searched_text(kind: Kind, title: str | None, breadcrumb: Iterable[str], text
     if kind is Kind.TURN:
         return text
     return "\n".join((*breadcrumb, title or "", text))
+
+
+def _decoded(word: str) -> str:
+    """A word with what is percent-encoded in it decoded, once, where it is UTF-8."""
+    return clean(_ENCODED.sub(_character, word)) if "%" in word else word
+
+
+def _character(encoded: "re.Match[str]") -> str:
+    try:
+        return unquote(encoded[0], errors="strict")
+    except UnicodeDecodeError:
+        return encoded[0]
 
 
 def _whole(names: str) -> Iterator[Term]:

@@ -88,6 +88,13 @@ def test_composed_and_decomposed_forms_are_the_same(text: str) -> None:
         ("foo", "see foo.png,"),
         ("canlii", "www.canlii.org/stuff?bar=1&baz=2"),
         ("www.canlii.org/stuff?bar=1&baz=2", "at www.canlii.org/stuff?bar=1&baz=2."),
+        ("café", "see https://x.test/wiki/Caf%C3%A9"),
+        ("https://x.test/wiki/Caf%C3%A9", "das Café"),
+        ("plan", "at https://x.test/old%20plan.md"),
+        ("old%20plan.md", "the old plan.md"),
+        ("c++", "https://x.test/?q=C%2B%2B"),
+        ("100%", "100% of it"),
+        ("LIKE '%ad%'", "LIKE '%ad%'"),
         ("user@example.test", "or user@example.test."),
         ("John Doe <john@provider.test>", "mail john@provider.test"),
         ("ORA-00942", "failed with ORA-00942: table"),
@@ -144,6 +151,7 @@ def test_a_question_finds_a_text(question: str, text: str) -> None:
         ("4567", "123e4567-e89b-12d3-a456-426614174000"),
         ("dead", "commit deadbeefcafe"),
         ("the backup", "the the the"),
+        ("é", "Caf%25C3%25A9"),  # decoded once
     ],
 )
 def test_a_question_does_not_find_another_text(question: str, text: str) -> None:
