@@ -246,6 +246,10 @@ class Countable(Protocol):
         """The counts over all nodes that a question is about, found or not."""
         ...
 
+    def holders(self, query: Query, deadline: Deadline) -> int:
+        """How many nodes pass levels and filters and hold a word of the question."""
+        ...
+
 
 class Runs(Protocol):
     """The running state of queries, kept where every process can reach it."""

@@ -243,7 +243,7 @@ def test_what_passes_is_found_and_counted_and_nothing_else_is(
     assert found(answer) == keys(expected)
     assert answer["facets"] == counts_of(expected)
     assert answer["facets_truncated"] == []
-    assert answer["metrics"]["total_docs_searched"] == len(passing)
+    assert answer["metrics"]["total_docs_searched"] == len(expected)
     assert answer["federation"]["document_coverage"] == 1.0
     assert set(answer["filters_applied"]) == set(filters)
     assert {part["plan"] for part in answer["federation"]["projects"]} <= {"exact", None}
@@ -275,6 +275,20 @@ def test_a_count_is_what_filtering_by_its_value_returns(memory: Service, method:
         assert count == counted(filters)
     assert len(months) > 1
     assert whole["dates"]["undated"] + sum(months.values()) == sum(whole["levels"].values())
+
+
+@pytest.mark.parametrize("filters", [{}, {"kind": "note"}])
+@pytest.mark.parametrize("method", METHODS)
+def test_what_was_searched_is_counted_alike_with_and_without_facets(
+    memory: Service, method: str, filters: dict[str, Any]
+) -> None:
+    about = [one for one in stored(memory) if passes(one, filters)]
+    if method == "lexical":
+        about = [one for one in about if holds_a_word(one, QUESTION)]
+
+    for facets in ("true", "false"):
+        answer = ask(memory, filters, method=method, facets=facets, limit=1)
+        assert answer["metrics"]["total_docs_searched"] == len(about)
 
 
 def test_values_stand_in_the_order_of_their_counts_then_by_name(memory: Service) -> None:

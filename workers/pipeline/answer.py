@@ -87,7 +87,7 @@ def _answer(
     query: Query, project: ProjectName, engines: Engines, deadline: Deadline, stages: Stages
 ) -> Outcome:
     recall = begin_recall(query, engines, deadline)
-    counting = _count(query, engines, deadline)
+    counting, holding = _count(query, engines, deadline), _count_holders(query, engines, deadline)
     with stages.stage("embed"):
         encoded = _encode(query, engines, deadline)
     with stages.stage("recall"):
@@ -128,7 +128,7 @@ def _answer(
         requested=query.recall_depth,
         plan=found.plan,
         reranked=reranked.scored,
-        documents=found.documents,
+        documents=_documents(query, found, facets, holding),
         facets=facets,
         stages_ms=stages.spent,
         embedding_cache=encoded.origin,
@@ -153,6 +153,27 @@ def _count(query: Query, engines: Engines, deadline: Deadline) -> Future[Facets]
     # Whatever is found by then is to be told in time, with or without counts.
     end = deadline.earlier_by(WALK_SHARE * deadline.remaining())
     return engines.beside(lambda: engines.counts.facets(query, end))
+
+
+def _count_holders(query: Query, engines: Engines, deadline: Deadline) -> Future[int] | None:
+    """Of a search by words alone, which is about these nodes; facets have their number as well."""
+    if query.method is not Method.LEXICAL or query.has_facets:
+        return None
+    end = deadline.earlier_by(WALK_SHARE * deadline.remaining())
+    return engines.beside(lambda: engines.counts.holders(query, end))
+
+
+def _documents(
+    query: Query, found: "_Found", facets: Facets | None, holding: Future[int] | None
+) -> int:
+    """How many nodes the question is about; at least those found, if that came too late."""
+    if query.method is not Method.LEXICAL:
+        return found.documents
+    if facets is not None:
+        return sum(facets.counts["levels"].values())
+    with suppress(DeadlineExceeded):
+        return holding.result() if holding else found.count
+    return found.count
 
 
 def _counted(counting: Future[Facets]) -> Facets | None:

@@ -133,6 +133,7 @@ class FakeMemory:
     on_recall: Callable[[], None] = nothing
     on_walk: Callable[[], None] = nothing
     on_count: Callable[[], None] = nothing
+    holding: int = 0  # nodes that hold a word of the question
     forgotten: frozenset[str] = frozenset()  # deleted after recall saw them
     asked_depths: list[int] = field(default_factory=list)
     asked_filters: list[Filters] = field(default_factory=list)
@@ -184,6 +185,11 @@ class FakeMemory:
         recalled = self.recall(query, levels, depth, (), Reads.NOTHING, deadline, filters)
         best = recalled.candidates[:hits]
         return replace(recalled, candidates=best), self.load(ids(best), fans, deadline)
+
+    def holders(self, query: Query, deadline: Deadline) -> int:
+        self.on_count()
+        in_time(deadline)
+        return self.holding
 
     def facets(self, query: Query, deadline: Deadline) -> Facets:
         self.on_count()

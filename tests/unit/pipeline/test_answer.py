@@ -529,6 +529,29 @@ def test_what_is_counted_comes_with_the_outcome(asker: Asker) -> None:
     assert "facets" in outcome.stages_ms
 
 
+@pytest.mark.parametrize(("has_facets", "documents"), [(False, 7), (True, 2)])
+def test_a_search_by_words_is_about_the_nodes_that_hold_one(
+    asker: Asker, has_facets: bool, documents: int
+) -> None:
+    asker.query = replace(asker.query, method=Method.LEXICAL, has_facets=has_facets)
+    asker.bm25 = {"a": 1.0}
+    memory = memory_of("a", "b")
+    memory.holding = 7
+
+    assert asker.ask(memory).documents == documents
+
+
+def test_nodes_that_are_counted_too_late_are_those_found_at_least(asker: Asker) -> None:
+    asker.query = replace(asker.query, method=Method.LEXICAL)
+    asker.bm25 = {"a": 1.0}
+    memory = memory_of("a", "b")
+    memory.on_count = asker.clock.taking(1.9)
+
+    outcome = asker.ask(memory)
+
+    assert (outcome.status, outcome.documents) == (Status.SUCCESSFUL, 1)
+
+
 def test_nothing_is_counted_unasked(asker: Asker) -> None:
     memory = memory_of("a")
     memory.on_count = asker.clock.taking(99)

@@ -15,6 +15,20 @@ WITH asked AS MATERIALIZED (
      WHERE project = %(project)s
 )
 
+-- name: holders
+-- How many nodes hold one of the words. It goes on from lexical.sql's `weighed`.
+SELECT count(DISTINCT own.node) AS nodes
+  FROM weighed
+ CROSS JOIN LATERAL (  -- OFFSET 0: one range of the index a term, and no join
+       SELECT node
+         FROM posting
+        WHERE project = %(project)s AND posting.term = weighed.term AND level = ANY(%(levels)s)
+       OFFSET 0) AS own
+
+-- name: holders_filtered
+-- Likewise those of them that pass filters. It goes on from lexical.sql's `scored`.
+SELECT count(*) AS nodes FROM scored
+
 -- name: tallied
 -- How many of them have each value; of each facet at most %(most)s values, those with most nodes. A
 -- source goes by what stands before its first slash, an instant by its month in UTC. `in_all` is how
