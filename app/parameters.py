@@ -30,7 +30,7 @@ from workers.errors import InvalidParameters
 from workers.model import PROJECT_NAME, SEMANTIC_WEIGHT, Filters, Kind, Level, Method, Query
 from workers.naming import document_name
 from workers.nesting import DEEPEST_READ, is_nested_beyond
-from workers.routing import Route, route
+from workers.routing import Route, has_words, route
 from workers.wording import (
     ABSOLUTE_FOLDER,
     QUERY_ID,
@@ -317,7 +317,8 @@ class Question(BaseModel):
 
     def notes(self) -> list[str]:
         """What was taken otherwise than asked."""
-        return [
+        without = [] if has_words(self.query) else ["the question holds no word to look for"]
+        return without + [
             f"{name} {getattr(self, name)} was cut to {value}"
             for name, value in self.used().items()
             if getattr(self, name) != value

@@ -23,7 +23,7 @@ def route(text: str, asked: Method | None) -> Route:
     asked: what the question says itself, which holds wherever there is a word in it. Signs alone
     mean nothing: by meaning they would be near to whatever there is.
     """
-    words = [word for word in text.split() if not all(map(_is_sign, word))]
+    words = _words(text)
     if not words:
         return Route(Method.LEXICAL, "holds no word")
     if asked is not None:
@@ -33,6 +33,15 @@ def route(text: str, asked: Method | None) -> Route:
     if len(words) < _FEW:
         return Route(Method.LEXICAL, f"fewer than {_FEW} words")
     return Route(Method.HYBRID, f"{_FEW} words or more")
+
+
+def has_words(text: str) -> bool:
+    """Whether there is anything in a question but signs."""
+    return bool(_words(text))
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split() if not all(map(_is_sign, word))]
 
 
 def _is_sign(character: str) -> bool:
