@@ -164,7 +164,7 @@ def _count_holders(query: Query, engines: Engines, deadline: Deadline) -> Future
 
 
 def _documents(
-    query: Query, found: "_Found", facets: Facets | None, holding: Future[int] | None
+    query: Query, found: Found, facets: Facets | None, holding: Future[int] | None
 ) -> int:
     """How many nodes the question is about; at least those found, if that came too late."""
     if query.method is not Method.LEXICAL:
