@@ -201,8 +201,15 @@ class Candidate:
 
     @property
     def lexical(self) -> float | None:
-        """The BM25 score, which has no upper end, in [0, 1); the same whatever else is found."""
-        return None if self.bm25 is None else self.bm25 / (self.bm25 + BM25_HALF)
+        """The BM25 score, which has no upper end, in [0, 1); the same whatever else is found.
+
+        Squared, so that a frequent word counts for little and one rare word more for much. Without
+        the squares, the first word found would already count the most. Rounded, as the last digits
+        of a sum depend on the order of its words, and equal scores are to be equal.
+        """
+        if self.bm25 is None:
+            return None
+        return round(self.bm25**2 / (self.bm25**2 + BM25_HALF**2), 12)
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,8 +345,8 @@ def test_what_only_its_words_find_is_found(hybrid: Asker) -> None:
     assert outcome.candidates == 51  # the fifty nearest, and it
     assert ids(outcome.hits)[0] == "n79"
     (best, *_) = outcome.hits
-    assert (best.semantic, best.lexical) == (pytest.approx(0.21), 0.75)
-    assert best.fused == pytest.approx(0.3 * 0.21 + 0.7 * 0.75)
+    assert (best.semantic, best.lexical) == (pytest.approx(0.21), 0.9)
+    assert best.fused == pytest.approx(0.3 * 0.21 + 0.7 * 0.9)
     assert outcome.lexical_engine == "fake words"
 
 

@@ -28,6 +28,14 @@ def test_a_fused_score_is_the_weighted_sum_of_both_in_zero_to_one() -> None:
     assert one.fused == pytest.approx(0.6 * 0.7 + 0.4 * 0.5)
 
 
+def test_one_word_more_counts_the_most_about_the_score_that_is_half() -> None:
+    scores = [found("a", None, bm25).lexical or 0.0 for bm25 in (0.0, 2.0, 8.0, 10.0, 24.0, 26.0)]
+
+    assert scores == sorted(scores)
+    assert scores[2] == 0.5
+    assert scores[3] - scores[2] > scores[1] - scores[0] > scores[5] - scores[4]
+
+
 def test_what_a_leg_did_not_look_for_adds_nothing() -> None:
     only_near, only_words = fuse([found("near", 0.0, None), found("words", None, 8.0)], HALF)
 

@@ -73,7 +73,7 @@
     SELECT measured.*, count(*) OVER () AS found,
            row_number() OVER (
                ORDER BY %(semantic_weight)s * greatest(0, 1 - coalesce(distance, 1))
-                        + %(lexical_weight)s * bm25 / (bm25 + %(half)s) DESC,
+                        + %(lexical_weight)s * bm25 ^ 2 / (bm25 ^ 2 + %(half)s ^ 2) DESC,
                         coalesce(distance, 2), sha256) AS rank
       FROM measured
      ORDER BY rank
