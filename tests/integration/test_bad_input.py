@@ -64,7 +64,7 @@ def blamed(said: dict[str, Any]) -> list[str]:
 
 def query_with(name: str, value: str) -> str:
     """An otherwise good query string, its values percent-encoded already."""
-    question = "" if name == "query" else "query=why&"
+    question = "" if name == "query" else "query=why%20did%20requests%20fail&"
     return f"/memory/query?{question}{name}={value}"
 
 

@@ -445,7 +445,8 @@ def haystack(session_service: Service, request: pytest.FixtureRequest) -> Iterat
     many: int = request.param
     session_service.empty()
     terms = ["common", "usual"]
-    with session_service.connect() as connection:
+    # At once: upkeep must not find nodes without their words.
+    with session_service.connect() as connection, connection.transaction():
         connection.execute("INSERT INTO project (project) VALUES ('hay')")
         connection.execute(
             "INSERT INTO memory_node (project, sha256, level, kind, source, text, updated_at)"
@@ -481,6 +482,7 @@ def haystack(session_service: Service, request: pytest.FixtureRequest) -> Iterat
             " left(sha256, 32)::uuid, 1, 2 FROM memory_node",
             [terms],
         )
+    with session_service.connect() as connection:
         connection.execute("VACUUM ANALYZE memory_node, node_vector, posting")
     with closing(Database(session_service.database_url, 4)) as database:
         indexed = IndexedProjects(database, 1, LATER.clock)
