@@ -190,6 +190,7 @@ class Candidate:
     text_length: int = 0  # characters; as the next two, only of what reranking reads
     tokens: bytes | None = None
     text: str | None = None  # only for a reranker that reads it
+    is_named: bool = False  # holds a name that the question consists of
     bm25: float | None = None  # 0: holds no word of the question; None: not looked for by words
     fused: float = 0.0
     rerank_score: float | None = None

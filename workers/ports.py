@@ -215,6 +215,10 @@ class LexicalIndex(Protocol):
         """The scores that recall would give these nodes, in their order; 0 without a match."""
         ...
 
+    def holding(self, text: str, nodes: Sequence[Sha256], deadline: Deadline) -> frozenset[Sha256]:
+        """Those of these nodes that hold a name the question consists of, whole; else none."""
+        ...
+
 
 class BothLegs(Protocol):
     """One project's nodes by meaning and by words at once. Raises as `Searchable`."""

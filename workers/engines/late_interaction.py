@@ -18,6 +18,7 @@ from workers.deadline import Deadline
 from workers.engines.minilm import MiniLM
 from workers.model import Candidate, Question
 
+NAMED = 0.5  # what the very name that was asked for adds to z: more than its parts can make up
 WIDTH = 128  # numbers a token vector keeps, one byte each
 FEWEST = 50  # candidates worth scoring for the shortest answer
 BLOCK = 128  # passages unpacked at once: bounds the memory of a long list
@@ -244,13 +245,15 @@ class LateInteraction:
         query = question.encoding
         if query is None or query.tokens is None:
             return [None] * len(candidates)
+        # To the model a name is what its parts are, in any text and any order.
+        named = [NAMED if candidate.is_named else 0.0 for candidate in candidates]
         packed = [candidate.tokens for candidate in candidates]
         sums = iter(interactions(query.tokens, [tokens for tokens in packed if tokens is not None]))
         return [
             None
             if candidate.tokens is None
-            else CALIBRATION.score(next(sums), _cosine(candidate), candidate.text_length)
-            for candidate in candidates
+            else CALIBRATION.score(next(sums) + bonus, _cosine(candidate), candidate.text_length)
+            for candidate, bonus in zip(candidates, named, strict=True)
         ]
 
 

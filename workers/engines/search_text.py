@@ -85,6 +85,7 @@ class Term(NamedTuple):
     text: str
     is_stop: bool = False  # a question does without it if it has others
     is_single: bool = False  # a character beside others of its script: a question has pairs instead
+    is_name: bool = False  # it has parts, which are terms as well
 
 
 class SearchText:
@@ -118,6 +119,12 @@ class SearchText:
         asked = [term for terms in self._words(text) for term in terms if not term.is_single]
         telling = [term for term in asked if not term.is_stop]
         return list(dict.fromkeys(term.text for term in telling or asked))[:MOST_TERMS]
+
+    def query_names(self, text: str) -> list[str]:
+        """The names with parts that a question consists of; none if it has any other word."""
+        asked = [terms for terms in self._words(text) if not all(term.is_stop for term in terms)]
+        names = [next((term.text for term in terms if term.is_name), None) for terms in asked]
+        return [] if None in names else [name for name in names if name is not None]
 
     def _words(self, text: str) -> Iterator[tuple[Term, ...]]:
         for word in clean(text[:MOST_CHARACTERS]).split():
@@ -159,11 +166,14 @@ class SearchText:
             yield from _whole(name)
             if len(bare) == 1:  # C++ and C# are no C; notepad++ is found as notepad as well
                 return
-        yield self._word_term(bare)
+        humps = [bare]
         if len(bare) <= LONGEST_NAME and not bare.islower():
             humps = _HUMP.split(bare)
-            if len(humps) > 1:
-                yield from map(self._word_term, humps)
+        if len(humps) == 1:
+            yield self._word_term(bare)
+            return
+        yield self._word_term(bare)._replace(is_name=True)
+        yield from map(self._word_term, humps)
 
     def _word_term(self, word: str) -> Term:
         folded = fold(word)
@@ -203,7 +213,7 @@ def _character(encoded: "re.Match[str]") -> str:
 
 def _whole(names: str) -> Iterator[Term]:
     if len(names) <= LONGEST_TERM:
-        yield Term(fold(names)[:LONGEST_TERM])
+        yield Term(fold(names)[:LONGEST_TERM], is_name=True)
 
 
 def _pairs(run: str) -> Iterator[Term]:

@@ -6,7 +6,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from workers.deadline import Clock, Deadline
-from workers.errors import DeadlineExceeded, EmbeddingServiceUnavailable, PoimenError
+from workers.errors import (
+    DeadlineExceeded,
+    EmbeddingServiceUnavailable,
+    PoimenError,
+    StoreUnavailable,
+)
 from workers.model import (
     SEMANTIC_WEIGHT,
     Candidate,
@@ -248,6 +253,11 @@ def _rerank(
         with suppress(DeadlineExceeded):  # then reranking has no time either, and says so
             read = {one.sha256: one for one in engines.nodes.read(unread, engines.reads, deadline)}
             best = [read.get(candidate.sha256, candidate) for candidate in best]
+    if best and not reranker.needs_text:
+        with suppress(DeadlineExceeded, StoreUnavailable):
+            shas = [candidate.sha256 for candidate in best]
+            named = engines.lexical.holding(query.text, shas, deadline)
+            best = [replace(one, is_named=one.sha256 in named) for one in best]
     question = Question(query.text, encoding)
     return rerank(question, [*best, *fused[depth:]], reranker, depth, deadline, reranker.batch)
 

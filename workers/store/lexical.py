@@ -176,6 +176,14 @@ class ProjectLexicon:
         )
         return [row["score"] for row in rows]
 
+    def holding(self, text: str, nodes: Sequence[Sha256], deadline: Deadline) -> frozenset[Sha256]:
+        names = self._search_text.query_names(text)
+        if not names or not nodes:
+            return frozenset()
+        arguments = {"project": self._project, "nodes": list(nodes), "terms": names}
+        (rows,) = self._database.read([Statement(QUERIES["holding"], arguments)], deadline)
+        return frozenset(row["sha256"] for row in rows)
+
     def _asking(self, text: str, levels: Sequence[Level], depth: int) -> dict[str, Any]:
         return asking(self._project, self._search_text.query_terms(text), levels, depth)
 

@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -199,6 +200,19 @@ def test_length_changes_the_score_smoothly() -> None:
 
     assert scores == sorted(scores, reverse=True)  # the same match is worth less in a long text
     assert max(a - b for a, b in pairwise(scores)) < 0.01
+
+
+def test_the_very_name_that_was_asked_for_outweighs_all_of_its_parts() -> None:
+    asked = query()
+    alike = replace(candidate(passage(4, 1), distance=0.0), text_length=1)
+    named = replace(candidate(passage(4, 2), distance=0.6), text_length=1, is_named=True)
+
+    parts, whole, plain = score(asked, [alike, named, replace(named, is_named=False)])
+
+    assert parts is not None
+    assert whole is not None
+    assert plain is not None
+    assert plain < parts < whole <= 1
 
 
 def test_a_better_cosine_lifts_a_candidate_with_equal_tokens() -> None:

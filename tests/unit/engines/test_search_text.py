@@ -195,6 +195,27 @@ def test_a_whole_name_is_worth_more_than_its_parts() -> None:
     assert asked & parts.keys() < asked & whole.keys()
 
 
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        ("soft_logout", ["soft_logout"]),
+        ("`unlockWithBiometrics()`?", ["unlockwithbiometr"]),
+        ("the app.config.retry.max_tries", ["app.config.retry.max_tries"]),
+        ("max_tries soft_logout", ["max_tries", "soft_logout"]),
+        ("C++", ["c++"]),
+        ("logout", []),
+        ("why soft_logout", ["soft_logout"]),
+        ("where soft_logout fails", []),
+        ("the", []),
+        ("?!", []),
+        ("财务", []),
+    ],
+)
+def test_a_question_may_consist_of_names(question: str, names: list[str]) -> None:
+    assert ENGLISH.query_names(question) == names
+    assert set(names) <= ENGLISH.terms(question).keys()
+
+
 def test_terms_are_counted() -> None:
     assert ENGLISH.terms("disk Disks DISK full") == {"disk": 3, "full": 1}
     assert ENGLISH.terms("一一一") == {"一": 3, "一一": 2}

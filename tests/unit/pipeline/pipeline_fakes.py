@@ -247,6 +247,10 @@ class FakeWords:
         in_time(deadline)
         return [self.bm25.get(name, 0.0) for name in nodes]
 
+    def holding(self, text: str, nodes: Sequence[str], deadline: Deadline) -> frozenset[str]:
+        in_time(deadline)
+        return frozenset(name for name in nodes if name == text)
+
 
 def at_once(work: Callable[[], T]) -> "Future[T]":
     """Done before it is asked for, as far as a test can tell."""

@@ -232,3 +232,9 @@ SELECT asked.sha256,
                         OFFSET 0) AS own), 0) AS score
   FROM unnest(%(nodes)s::text[]) WITH ORDINALITY AS asked (sha256, place)
  ORDER BY asked.place
+
+-- name: holding
+-- Those of these nodes that hold one of these terms.
+SELECT sha256
+  FROM node_terms
+ WHERE project = %(project)s AND sha256 = ANY(%(nodes)s) AND terms && %(terms)s::text[]
