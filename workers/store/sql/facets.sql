@@ -16,14 +16,21 @@ WITH asked AS MATERIALIZED (
 )
 
 -- name: holders
--- How many nodes hold one of the words. It goes on from lexical.sql's `weighed`.
-SELECT count(DISTINCT own.node) AS nodes
-  FROM weighed
- CROSS JOIN LATERAL (  -- OFFSET 0: one range of the index a term, and no join
-       SELECT node
-         FROM posting
-        WHERE project = %(project)s AND posting.term = weighed.term AND level = ANY(%(levels)s)
-       OFFSET 0) AS own
+-- How many nodes hold one of the words. It goes on from lexical.sql's `weighed`. The nodes of a single
+-- word are counted there already; those of several are hashed, for count(DISTINCT) would sort them.
+SELECT CASE WHEN (SELECT count(*) FROM weighed) < 2
+            THEN (SELECT coalesce(sum(nodes), 0)::bigint FROM counted)
+            ELSE (SELECT count(*)
+                    FROM (SELECT own.node
+                            FROM weighed
+                           CROSS JOIN LATERAL (  -- OFFSET 0: one range of the index a term, no join
+                                 SELECT node
+                                   FROM posting
+                                  WHERE project = %(project)s AND posting.term = weighed.term
+                                    AND level = ANY(%(levels)s)
+                                 OFFSET 0) AS own
+                           GROUP BY own.node) AS held)
+       END AS nodes
 
 -- name: holders_filtered
 -- Likewise those of them that pass filters. It goes on from lexical.sql's `scored`.
