@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from tests.integration.callers import Caller
 from tests.integration.obstacles import slow_projects
 from tests.integration.service import Service, running
+from tests.integration.uploads import take_one
+from tests.unit.ingest.session_files import Record, cx_item, cx_meta, file_of
 from workers.deadline import Deadline
 from workers.engines.search_text import SearchText
 from workers.model import Filters, Kind, Level, Method, Query, Reads
@@ -434,6 +436,36 @@ def test_the_zone_of_the_server_changes_nothing(memory: Service) -> None:
 
     with running(TZ=zone, PGTZ=zone) as elsewhere:
         assert answers(filled(elsewhere)) == answers(memory)
+
+
+def mixed_session() -> bytes:
+    """A session whose lines tell their times in every way: with a zone, without, as numbers."""
+    times: list[Any] = [1772528400000, "2026-03-03T23:30:00+14:00", "2026-03-03 09:00:05", None]
+    lines: list[Record | bytes] = [cx_meta("5e55104e-0000-4000-8000-000000000003")]
+    for number, at in enumerate([*times, 1772528406]):
+        line = cx_item(number, "user", f"the kettle was seen, {number}") | {"timestamp": at}
+        lines.append({name: said for name, said in line.items() if said is not None})
+    return file_of(lines)
+
+
+def test_the_times_of_a_session_are_the_same_instants_in_every_zone_of_the_server(
+    memory: Service,
+) -> None:
+    days = ["2026-03-03", "2026-03-03T09:00:00", "2026-03-03T09:00:00Z"]
+    days += ["2026-03-03T11:00:06+02:00", "2026-03-03T09:30:00.5Z"]
+    asked = [{f"occurred_{end}": at} for end in ("since", "before") for at in days]
+
+    def answers(service: Service) -> list[Any]:
+        assert take_one(service, mixed_session(), project="clock")["status"] == "completed"
+        found_by = [ask(service, filters, project="clock", query="kettle") for filters in asked]
+        service.mem("forget", "-p", "clock", "--yes")
+        return [(sorted(hit["text"] for hit in a["results"]), a["facets"]) for a in found_by]
+
+    said = answers(memory)
+
+    assert [len(texts) for texts, _ in said] == [5, 5, 5, 2, 0, 0, 0, 0, 3, 5]
+    with running(TZ="America/Chicago", PGTZ="America/Chicago") as elsewhere:
+        assert answers(elsewhere) == said
 
 
 @pytest.fixture(scope="module", params=[20_000, pytest.param(100_000, marks=pytest.mark.long)])
