@@ -123,7 +123,7 @@ def _name(hit: Item) -> str:
     if "context" in hit:
         name = ""
     if not name:
-        return source if turn is None else f"{source}  turn {turn}"
+        return source if turn is None or hit["kind"] != "turn" else f"{source}  turn {turn}"
     return name if source.endswith(name) else f"{name} (from {source})"
 
 
