@@ -25,7 +25,7 @@ def test_a_good_place_in_both_legs_beats_the_first_place_in_one() -> None:
 def test_a_fused_score_is_the_weighted_sum_of_both_in_zero_to_one() -> None:
     (one,) = fuse([found("a", 0.3, 8.0)], Weights(0.6, 0.4))
 
-    assert one.fused == pytest.approx(0.6 * 0.7 + 0.4 * 0.5)
+    assert one.fused == pytest.approx(0.6 * 0.7 + 0.4 * 0.5, abs=1e-9)
 
 
 def test_one_word_more_counts_the_most_about_the_score_that_is_half() -> None:
