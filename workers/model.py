@@ -187,9 +187,12 @@ class Candidate:
     sha256: Sha256
     level: Level
     distance: float | None  # cosine distance, 0 same .. 2 opposite; None: not measured
-    text_length: int = 0  # characters; as the next two, only of what reranking reads
-    tokens: bytes | None = None
+    text_length: int = 0  # characters of what has these tokens; all of it only for reranking
+    tokens: bytes | None = None  # of the text, behind them those of a note's evidence
     text: str | None = None  # only for a reranker that reads it
+    kind: Kind | None = None
+    source: str | None = None
+    position: int | None = None  # in its source
     is_named: bool = False  # holds a name that the question consists of
     bm25: float | None = None  # 0: holds no word of the question; None: not looked for by words
     fused: float = 0.0

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from statistics import median
 from typing import Any
@@ -23,18 +23,19 @@ from app.bench.figures import percentile
 from app.bench.load import AT_ONCE_S, JOB_LATE_S, TIMEOUT_S, WAIT_S, instant
 from app.bench.machine import Watch
 from app.bench.scratch import Announce, client_of, scratch_stack
+from app.bench.sides import retrieval_of
 from app.bench.texts import Writer
 from app.local.stack import StackInfo
 from config.settings import Settings
 from workers.deadline import Deadline
 from workers.engines.build import build_embedded_encoder
 from workers.engines.late_interaction import LateInteraction
-from workers.model import Candidate, Level, Question
+from workers.model import SEMANTIC_WEIGHT, Candidate, Encoding, Level, Question, Weights
+from workers.pipeline.fusion import fuse
 from workers.store.database import Database
-from workers.store.models import use_model
 
 BEST = 10
-ASKED = ("L1", "L2")
+ASKED = (Level.L1, Level.L2)
 AT_A_TIME = 20  # projects of one submission
 FEW = 10  # projects of a job that is waited for
 BURST_PROJECTS = 3
@@ -149,14 +150,12 @@ def _whole(bench: Bench, settings: Settings) -> dict[str, Any]:
     _follow(caller, _submit(caller, warm_up))
     found: list[Whole] = []
     is_equal = True
-    with closing(Exact(bench.stack.database_url)) as exact:
+    with closing(Exact(bench.stack.database_url, settings)) as exact:
         for _ in range(bench.options.rounds):
             question = bench.writer.question()
             whole = _one_whole(caller, question, bench.projects)
             found.append(whole)
-            is_equal = is_equal and whole.best == exact.best(
-                question, bench.projects, settings.rerank_depth > 0
-            )
+            is_equal = is_equal and whole.best == exact.best(question, bench.projects)
     bench.keep("first_partial", [whole.first_partial_ms for whole in found])
     bench.keep("first_hits_after_submit", [whole.first_hits_ms for whole in found])
     bench.keep("complete_after_submit", [whole.complete_ms for whole in found])
@@ -190,57 +189,58 @@ def _one_whole(caller: Caller, question: str, projects: Sequence[str]) -> Whole:
 
 
 class Exact:
-    """One exact run over all projects as if they were one: every node measured and reranked."""
+    """One exact run over all projects: every node measured, reranked and sorted at once."""
 
     _NODES = """
-    SELECT held.project, held.sha256, held.level, length(node.text) AS text_length,
-           held.embedding <=> %(query)s AS distance, tokens.tokens
-      FROM node_vector AS held
-      JOIN memory_node AS node USING (project, sha256)
-      LEFT JOIN node_tokens AS tokens
-        ON tokens.project = held.project AND tokens.sha256 = held.sha256
-       AND tokens.token_model = %(token_model)s
-     WHERE held.model = %(model)s AND held.level = ANY(%(levels)s)
-       AND held.project = ANY(%(projects)s)
+    SELECT sha256, level, embedding <=> %(query)s AS distance
+      FROM node_vector
+     WHERE project = %(project)s AND model = %(model)s AND level = ANY(%(levels)s)
     """
 
-    def __init__(self, database_url: str) -> None:
+    def __init__(self, database_url: str, settings: Settings) -> None:
         self._encoder = build_embedded_encoder()
-        with closing(Database(database_url, 1)) as database:
-            self._model = use_model(database, self._encoder.model, self._encoder.token_model)
+        self._database = Database(database_url, 1)
+        self._retrieval = retrieval_of(self._database, self._encoder, settings)
+        self._depth = settings.rerank_depth
         self._connection = psycopg.connect(database_url, autocommit=True, row_factory=dict_row)
         register_vector(self._connection)
 
     def close(self) -> None:
         self._connection.close()
+        self._database.close()
 
-    def best(
-        self, question: str, projects: Sequence[str], is_reranked: bool
-    ) -> list[tuple[str, str]]:
+    def best(self, question: str, projects: Sequence[str]) -> list[tuple[str, str]]:
         """Project and sha256 of the best nodes of all, in their total order."""
         encoding = self._encoder.encode_query(question, Deadline.after(TIMEOUT_S))
-        rows = self._connection.execute(
-            self._NODES,
-            {
-                "query": encoding.vector,
-                "model": self._model,
-                "token_model": self._encoder.token_model,
-                "levels": list(ASKED),
-                "projects": list(projects),
-            },
-            binary=True,
-        ).fetchall()
-        names = [row.pop("project") for row in rows]
-        nodes = [Candidate(**row | {"level": Level(row["level"])}) for row in rows]
-        scores: list[float | None] = [None] * len(nodes)
-        if is_reranked:
-            asked = Question(question, encoding)
-            scores = LateInteraction().score(asked, nodes, Deadline.after(TIMEOUT_S))
         ranking = sorted(
-            (score is None, -(score or 0.0), -(node.semantic or 0.0), name, node.sha256)
-            for score, node, name in zip(scores, nodes, names, strict=True)
+            (one.rerank_score is None, -(one.rerank_score or 0.0), -one.fused, name, one.sha256)
+            for name in projects
+            for one in self._scored(Question(question, encoding), encoding, name)
         )
         return [(name, sha256) for *_, name, sha256 in ranking[:BEST]]
+
+    def _scored(self, asked: Question, encoding: Encoding, project: str) -> list[Candidate]:
+        """Every node of a project that is on the asked levels."""
+        until, reranker = Deadline.after(TIMEOUT_S), LateInteraction()
+        arguments = {
+            "query": encoding.vector,
+            "project": project,
+            "model": self._retrieval.model,
+            "levels": list(ASKED),
+        }
+        rows = self._connection.execute(self._NODES, arguments, binary=True).fetchall()
+        nodes = [Candidate(row["sha256"], Level(row["level"]), row["distance"]) for row in rows]
+        engines = self._retrieval.engines_of(
+            project, lambda _text, _until: (encoding, "given"), reranker, self._depth
+        )
+        found = engines.nodes.read(nodes, engines.reads, until)
+        bm25 = engines.lexical.scores(asked.text, ASKED, [node.sha256 for node in nodes], until)
+        found = [replace(one, bm25=own) for one, own in zip(found, bm25, strict=True)]
+        fused = fuse(found, Weights(SEMANTIC_WEIGHT, 1 - SEMANTIC_WEIGHT))
+        if not self._depth:
+            return fused
+        scores = reranker.score(asked, fused, until)
+        return [replace(one, rerank_score=own) for one, own in zip(fused, scores, strict=True)]
 
 
 # One job after the other: how soon who waits for it knows that it has ended.

@@ -10,17 +10,22 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workers.deadline import Deadline
 from workers.engines.minilm import MiniLM
-from workers.model import Candidate, Question
+from workers.model import Candidate, Kind, Level, Question
 
-NAMED = 0.5  # what the very name that was asked for adds to z: more than its parts can make up
+NAMED = 0.5
+"""What the very name that was asked for adds to z: more than its parts can make up, for to the model
+a name is what these are, in any text and any order."""
 WIDTH = 128  # numbers a token vector keeps, one byte each
 FEWEST = 50  # candidates worth scoring for the shortest answer
+NEIGHBOURS = {-1: 0.6, -2: 0.4, 1: 0.4, 2: 0.2}
+"""What a neighbour counts, by its distance in the source: more before a passage than after it."""
 BLOCK = 128  # passages unpacked at once: bounds the memory of a long list
 
 _COMMON = 996  # WordPiece ids up to here are special or unused; after them, by frequency
@@ -38,6 +43,15 @@ with would you your yours
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 """Words and signs whose states say little by themselves: neither stored nor asked for."""
+
+
+class Place(NamedTuple):
+    """Where a passage stands among those of its sort in its source."""
+
+    level: Level
+    kind: Kind
+    source: str
+    position: int
 
 
 def stop_ids(minilm: MiniLM) -> frozenset[int]:
@@ -98,45 +112,60 @@ def zipf_weights(token_ids: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """How a pair's late interaction z and its cosine become a score.
+class Anchor:
+    """What counts beside late interaction for passages of one sort, and where they part."""
 
-    score = sigmoid(slope * (z + weight * cosine - midpoint)). Weight and midpoint depend on the
-    length of the passage alone, from `short` characters and less to `long` characters and more,
-    even in the logarithm of the length: the best of n tokens grows about so with n, and the
-    cosine says more about a paragraph than about a remark. Kinds of node need no values of their
-    own; at equal length they behave alike.
+    cosine: float
+    lexical: float
+    midpoint: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How late interaction z, cosine and lexical score of a pair become one score.
+
+    score = sigmoid(slope * (z + a * cosine + b * lexical - midpoint)). The three depend on the
+    length of the passage, from `short_length` characters and less to `long_length` and more, even
+    in the logarithm of the length: the best of n tokens grows about so with n, and the cosine says
+    more about a paragraph than about a remark.
+
+    A short turn has an anchor of its own. It is a piece of a talk: what it is about was often said
+    in the turn before, which z sees, whereas its cosine and its words are those of the piece. Its
+    words also compare the least between projects.
 
     The values are fitted by hand, once, on conversations and technical documentation: to order
     well, and to put the relevant above 0.5 and the rest below it at any length. They are not
-    learned from what is searched, so scores compare between projects and stay the same.
+    learned from what is searched.
     """
 
     slope: float
-    short: int
-    long: int
-    short_weight: float
-    long_weight: float
-    short_midpoint: float
-    long_midpoint: float
+    short_length: int
+    long_length: int
+    turn: Anchor
+    short: Anchor
+    long: Anchor
 
-    def score(self, z: float, cosine: float, characters: int) -> float:
-        """The score in [0, 1] of one pair; strictly increasing in z and in the cosine."""
-        share = math.log(max(1, characters) / self.short) / math.log(self.long / self.short)
+    def score(
+        self, z: float, cosine: float, lexical: float, characters: int, *, is_turn: bool = False
+    ) -> float:
+        """The score in [0, 1] of one pair; it falls with none of the three."""
+        ratio = self.long_length / self.short_length
+        share = math.log(max(1, characters) / self.short_length) / math.log(ratio)
         share = min(1.0, max(0.0, share))
-        weight = self.short_weight + share * (self.long_weight - self.short_weight)
-        midpoint = self.short_midpoint + share * (self.long_midpoint - self.short_midpoint)
-        return _sigmoid(self.slope * (z + weight * cosine - midpoint))
+        short, long = self.turn if is_turn else self.short, self.long
+        a = short.cosine + share * (long.cosine - short.cosine)
+        b = short.lexical + share * (long.lexical - short.lexical)
+        midpoint = short.midpoint + share * (long.midpoint - short.midpoint)
+        return _sigmoid(self.slope * (z + a * cosine + b * lexical - midpoint))
 
 
 CALIBRATION = Calibration(
     slope=9.0,
-    short=200,
-    long=1000,
-    short_weight=0.25,
-    long_weight=0.5,
-    short_midpoint=0.60,
-    long_midpoint=0.80,
+    short_length=200,
+    long_length=1000,
+    turn=Anchor(cosine=0.1, lexical=0.0, midpoint=0.60),
+    short=Anchor(cosine=0.25, lexical=0.2, midpoint=0.64),
+    long=Anchor(cosine=0.5, lexical=0.2, midpoint=0.84),
 )
 
 
@@ -147,49 +176,82 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-def interactions(query: bytes, passages: Sequence[bytes]) -> list[float]:
-    """z = sum_i w_i max_j cos(q_i, p_j) of each passage, -1 to 1; 0 if either has no token.
+def interactions(
+    query: bytes, passages: Sequence[bytes], places: Sequence[Place | None] = ()
+) -> list[float]:
+    """z = sum_i w_i n_i of each passage, n_i = max_j cos(q_i, p_j): -1 to 1; 0 without tokens.
 
-    Exactly the same for a passage whatever the others are: products of bytes are whole numbers that
-    float32 holds exactly (128 * 127 * 127 < 2**24), so the order in which a matrix product adds
-    them, which does depend on its shape, cannot be seen. Everything after is element by element.
+    Where a passage has a place, what its neighbours among the others have more of a token counts
+    as well, by the share of the one with the most: n_i + max_k s_k (n_ik - n_i). An answer is about
+    what was asked before it, and a section about what the one above it has introduced.
+
+    But for neighbours exactly the same for a passage whatever the others are: products of bytes are
+    whole numbers that float32 holds exactly (128 * 127 * 127 < 2**24), so the order in which a
+    matrix product adds them, which does depend on its shape, cannot be seen. Everything after is
+    element by element.
 
     Args:
         query: from `Compressor.pack_query`.
         passages: from `Compressor.compress`.
+        places: of each passage; left out: no passage has one.
 
     Raises:
         ValueError: bytes that are neither.
     """
     weights, asked = _unpack_query(query)
-    found: list[float] = []
+    nearest = np.zeros((len(passages), len(weights)))
     for start in range(0, len(passages), BLOCK):
-        found += _interactions(weights, asked, passages[start : start + BLOCK])
-    return found
+        block = passages[start : start + BLOCK]
+        nearest[start : start + len(block)] = _nearest(asked, block)
+    lifted = nearest + _lift(nearest, places)
+    total = np.zeros(len(passages))
+    for weight, column in zip(weights, lifted.T, strict=True):
+        total += weight * column  # one by one: numpy's sums add in an order that depends on shape
+    return total.tolist()
 
 
-def _interactions(
-    weights: list[float], asked: NDArray[np.float32], passages: Sequence[bytes]
-) -> list[float]:
+def _nearest(asked: NDArray[np.float32], passages: Sequence[bytes]) -> NDArray[np.float64]:
+    """The best cosine of each passage with each token asked for; 0 without tokens."""
     if any(len(passage) % WIDTH for passage in passages):
         raise ValueError("these are not the token vectors of a passage")
     counts = [len(passage) // WIDTH for passage in passages]
     filled = [index for index, count in enumerate(counts) if count]
-    sums = np.zeros(len(passages))
-    if not filled or not weights:
-        return sums.tolist()
+    found = np.zeros((len(passages), len(asked)))
+    if not filled or not len(asked):
+        return found
     rows = _unpack_rows(b"".join(passages))
     cosines = rows @ asked.T
     cosines /= _norms(rows)[:, np.newaxis]
     # A passage without tokens has no segment; to reduceat an empty one would be its neighbour's.
     starts = np.cumsum([0, *(counts[index] for index in filled)])[:-1]
-    nearest = np.maximum.reduceat(cosines, starts, axis=0).astype(np.float64)
-    nearest /= _norms(asked)
-    total = np.zeros(len(filled))
-    for weight, column in zip(weights, nearest.T, strict=True):
-        total += weight * column  # one by one: numpy's sums add in an order that depends on shape
-    sums[filled] = total
-    return sums.tolist()
+    found[filled] = np.maximum.reduceat(cosines, starts, axis=0)
+    found /= _norms(asked)
+    return found
+
+
+def _lift(
+    nearest: NDArray[np.float64], places: Sequence[Place | None]
+) -> NDArray[np.float64] | float:
+    """What the neighbours of each passage add to it."""
+    numbers: dict[Place, int] = {}  # the parts of a long turn share its place
+    placed = [
+        (row, numbers.setdefault(place, len(numbers)), place)
+        for row, place in enumerate(places)
+        if place is not None
+    ]
+    if len(numbers) < 2:
+        return 0.0
+    best = np.full((len(numbers), nearest.shape[1]), -1.0)
+    for row, number, _ in placed:
+        np.maximum(best[number], nearest[row], out=best[number])
+    lift = np.zeros_like(nearest)
+    for row, _, place in placed:
+        for distance, share in NEIGHBOURS.items():
+            beside = numbers.get(place._replace(position=place.position + distance))
+            if beside is not None:
+                more = share * (best[beside] - nearest[row])
+                np.maximum(lift[row], more, out=lift[row])
+    return lift
 
 
 def _unpack_query(packed: bytes) -> tuple[list[float], NDArray[np.float32]]:
@@ -218,7 +280,7 @@ class LateInteraction:
 
     name = "late-interaction-minilm"
     needs_text = False
-    batch = 32
+    batch = 1000  # all there can be: neighbours are to be seen, and a hundred take milliseconds
 
     def __init__(self, depth: int = 100) -> None:
         """depth: most candidates worth scoring, which are many since each costs little."""
@@ -232,7 +294,7 @@ class LateInteraction:
         self,
         question: Question,
         candidates: Sequence[Candidate],
-        deadline: Deadline,  # noqa: ARG002  # a batch takes a millisecond
+        deadline: Deadline,  # noqa: ARG002  # see `batch`
     ) -> list[float | None]:
         """One score in [0, 1] per candidate; None for a candidate without token vectors.
 
@@ -245,17 +307,34 @@ class LateInteraction:
         query = question.encoding
         if query is None or query.tokens is None:
             return [None] * len(candidates)
-        # To the model a name is what its parts are, in any text and any order.
-        named = [NAMED if candidate.is_named else 0.0 for candidate in candidates]
-        packed = [candidate.tokens for candidate in candidates]
-        sums = iter(interactions(query.tokens, [tokens for tokens in packed if tokens is not None]))
+        prepared = [one for one in candidates if one.tokens is not None]
+        sums = iter(
+            interactions(
+                query.tokens,
+                [one.tokens for one in prepared if one.tokens is not None],
+                [_place(one) for one in prepared],
+            )
+        )
         return [
             None
-            if candidate.tokens is None
-            else CALIBRATION.score(next(sums) + bonus, _cosine(candidate), candidate.text_length)
-            for candidate, bonus in zip(candidates, named, strict=True)
+            if one.tokens is None
+            else CALIBRATION.score(
+                next(sums) + (NAMED if one.is_named else 0.0),
+                _cosine(one),
+                one.lexical or 0.0,
+                one.text_length,
+                is_turn=one.kind is Kind.TURN,
+            )
+            for one in candidates
         ]
 
 
 def _cosine(candidate: Candidate) -> float:
     return 0.0 if candidate.distance is None else 1 - candidate.distance
+
+
+def _place(candidate: Candidate) -> Place | None:
+    kind, source, position = candidate.kind, candidate.source, candidate.position
+    if kind is None or source is None or position is None:
+        return None
+    return Place(candidate.level, kind, source, position)

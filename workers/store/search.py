@@ -39,6 +39,8 @@ LOAD = QUERIES["given"] + QUERIES["loaded"]
 
 HIT_CHARACTERS = 20_000  # of a hit's text that an answer carries
 PARENT_CHARACTERS = 1_000  # of each parent's
+EVIDENCE = 2  # turns that a note rests on whose tokens the reranker reads with its own
+EVIDENCED = 10  # candidates, the first of recall, among which notes have that
 
 
 class ProjectSearch:
@@ -188,6 +190,8 @@ def reading(reads: Reads) -> dict[str, Any]:
         "has_length": reads is not Reads.NOTHING,
         "has_tokens": reads is Reads.TOKENS,
         "has_text": reads is Reads.TEXT,
+        "evidence": EVIDENCE,
+        "evidenced": EVIDENCED,
     }
 
 
@@ -197,6 +201,9 @@ def read_of(row: Mapping[str, Any]) -> dict[str, Any]:
         "text_length": row["text_length"] or 0,
         "tokens": row["tokens"],
         "text": row["text"],
+        "kind": Kind(row["kind"]) if row["kind"] else None,
+        "source": row["source"],
+        "position": row["position"],
     }
 
 

@@ -1,6 +1,7 @@
 import random
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from workers.engines.late_interaction import (
     interactions,
     zipf_weights,
 )
-from workers.model import Candidate, Encoding, Level, Question
+from workers.model import Candidate, Encoding, Kind, Level, Question
 
 STOP, COMMON, RARE = 1000, 2000, 30000
 RNG = np.random.default_rng(7)
@@ -125,7 +126,9 @@ def test_weights_sum_to_one_even_if_no_token_says_anything() -> None:
     asked=st.integers(0, 40),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_a_pair_scores_the_same_in_any_company(lengths: list[int], asked: int, seed: int) -> None:
+def test_a_pair_without_neighbours_scores_the_same_in_any_company(
+    lengths: list[int], asked: int, seed: int
+) -> None:
     candidates = [candidate(passage(n, seed + i), 10 * n + 1) for i, n in enumerate(lengths)]
     question = query(asked, seed)
     together = score(question, candidates)
@@ -185,18 +188,24 @@ def test_bytes_that_are_not_a_passage_are_refused() -> None:
         interactions(tokens_of(query()), [passage(2, 0), b"\x00" * 100])
 
 
-def test_the_score_grows_with_both_signals_and_stays_within_its_bounds() -> None:
-    of = CALIBRATION.score
+@pytest.mark.parametrize("is_turn", [True, False])
+def test_the_score_falls_with_no_signal_and_stays_within_its_bounds(is_turn: bool) -> None:
+    def of(z: float, cosine: float, lexical: float, length: int) -> float:
+        return CALIBRATION.score(z, cosine, lexical, length, is_turn=is_turn)
 
     for length in (0, 1, 300, 10**6):
-        assert of(0.5, 0.5, length) < of(0.500001, 0.5, length)
-        assert of(0.5, 0.5, length) < of(0.5, 0.500001, length)
-        assert 0 <= of(-1, -1, length) < 0.05
-        assert 0.95 < of(1, 1, length) <= 1
+        assert of(0.5, 0.5, 0.5, length) < of(0.500001, 0.5, 0.5, length)
+        assert of(0.5, 0.5, 0.5, length) < of(0.5, 0.500001, 0.5, length)
+        assert of(0.5, 0.5, 0.5, length) <= of(0.5, 0.5, 0.500001, length)
+        assert 0 <= of(-1, -1, 0, length) < 0.05
+        assert 0.95 < of(1, 1, 1, length) <= 1
 
 
-def test_length_changes_the_score_smoothly() -> None:
-    scores = [CALIBRATION.score(0.5, 0.5, length) for length in range(1, 3000)]
+@pytest.mark.parametrize("is_turn", [True, False])
+def test_length_changes_the_score_smoothly(is_turn: bool) -> None:
+    scores = [
+        CALIBRATION.score(0.5, 0.2, 0.2, length, is_turn=is_turn) for length in range(1, 3000)
+    ]
 
     assert scores == sorted(scores, reverse=True)  # the same match is worth less in a long text
     assert max(a - b for a, b in pairwise(scores)) < 0.01
@@ -213,6 +222,97 @@ def test_the_very_name_that_was_asked_for_outweighs_all_of_its_parts() -> None:
     assert whole is not None
     assert plain is not None
     assert plain < parts < whole <= 1
+
+
+def test_its_own_words_say_nothing_of_a_short_turn() -> None:
+    silent, wordy = (replace(candidate(passage(4, 1)), bm25=bm25) for bm25 in (0.0, 24.0))
+    turns = [replace(one, kind=Kind.TURN) for one in (silent, wordy)]
+    notes = [replace(one, kind=Kind.NOTE) for one in (silent, wordy)]
+
+    of_turns, of_notes = score(query(), turns), score(query(), notes)
+
+    assert of_turns[0] == of_turns[1]
+    assert of_notes[0] is not None
+    assert of_notes[1] is not None
+    assert of_notes[0] < of_notes[1]
+
+
+def placed(packed: bytes | None, position: int | None, **fields: Any) -> Candidate:
+    beside = {"kind": Kind.TURN, "source": "talk", "position": position} | fields
+    return replace(candidate(packed), **beside)
+
+
+def alone(one: Candidate) -> float:
+    (found,) = score(query(), [one])
+    assert found is not None
+    return found
+
+
+def test_a_neighbour_that_answers_better_lifts_a_passage_and_is_not_pulled_down() -> None:
+    question = query()
+    answering = COMPRESSOR.compress(np.arange(COMMON, COMMON + 9), states(9, 99))  # itself
+    here, before = placed(passage(4, 1), 7), placed(answering, 6)
+
+    lifted, same = score(question, [here, before])
+
+    assert lifted is not None
+    assert alone(here) < lifted < alone(before)
+    assert same == alone(before)
+
+
+def test_what_was_said_before_counts_more_than_what_comes_after_and_than_what_is_farther() -> None:
+    answering = COMPRESSOR.compress(np.arange(COMMON, COMMON + 9), states(9, 99))
+    here = placed(passage(4, 1), 7)
+    lifted = {
+        position: score(query(), [here, placed(answering, position)])[0] or 0.0
+        for position in range(3, 12)
+    }
+
+    assert lifted[6] > lifted[5] > alone(here)
+    assert lifted[6] > lifted[8] > lifted[9] > alone(here)
+    assert {lifted[position] for position in (3, 4, 7, 10, 11)} == {alone(here)}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"source": "another"},
+        {"kind": Kind.NOTE},
+        {"level": Level.L1},
+        {"position": None},
+        {"tokens": None},
+    ],
+)
+def test_only_what_stands_beside_it_in_its_source_is_a_neighbour(other: dict[str, Any]) -> None:
+    answering = COMPRESSOR.compress(np.arange(COMMON, COMMON + 9), states(9, 99))
+    here, elsewhere = placed(passage(4, 1), 7), replace(placed(answering, 6), **other)
+
+    assert score(query(), [here, elsewhere])[0] == alone(here)
+
+
+def test_each_part_of_a_long_turn_is_a_neighbour_and_has_them() -> None:
+    answering = COMPRESSOR.compress(np.arange(COMMON, COMMON + 9), states(9, 99))
+    first, second = placed(passage(4, 1), 7), placed(passage(4, 2), 7)
+    before, other = placed(answering, 6), placed(passage(3, 3), 6)
+
+    found = score(query(), [first, second, before, other])
+    turned = score(query(), [other, before, second, first])
+
+    assert found == turned[::-1]
+    assert (found[0] or 0.0) > alone(first)
+    assert (found[1] or 0.0) > alone(second)
+
+
+@given(positions=st.lists(st.integers(0, 12), min_size=1, max_size=40), seed=st.integers(0, 2**32))
+def test_neighbours_count_the_same_in_any_order(positions: list[int], seed: int) -> None:
+    found = [placed(passage(3, seed + row), place) for row, place in enumerate(positions)]
+    order = random.Random(seed).sample(range(len(found)), len(found))
+    together = score(query(), found)
+
+    shuffled = score(query(), [found[index] for index in order])
+
+    assert shuffled == [together[index] for index in order]
+    assert all((one or 0.0) >= alone(other) for one, other in zip(together, found, strict=True))
 
 
 def test_a_better_cosine_lifts_a_candidate_with_equal_tokens() -> None:
