@@ -98,11 +98,11 @@ class Encoder(Protocol):
 
 
 class Reranker(Protocol):
-    """Scores a candidate against the question, each pair on its own."""
+    """Scores candidates against the question."""
 
     name: str
     needs_text: bool  # candidates must carry their text
-    batch: int  # candidates scored between two looks at the clock
+    batch: int  # candidates scored together, between two looks at the clock
 
     def depth(self, limit: int) -> int:
         """How many candidates of a project it should score for an answer of `limit` hits."""
@@ -113,7 +113,8 @@ class Reranker(Protocol):
     ) -> list[float | None]:
         """Scores in [0, 1], one per candidate, None where there is none to be had.
 
-        A pair's score depends on that pair alone, so it compares between projects and batches.
+        They must compare between projects, so none is about how good the other candidates are;
+        but those that stand beside one in its source may say more of that one.
 
         Raises:
             DeadlineExceeded: the deadline came first.

@@ -233,24 +233,28 @@ def _lift(
     nearest: NDArray[np.float64], places: Sequence[Place | None]
 ) -> NDArray[np.float64] | float:
     """What the neighbours of each passage add to it."""
-    numbers: dict[Place, int] = {}  # the parts of a long turn share its place
-    placed = [
-        (row, numbers.setdefault(place, len(numbers)), place)
-        for row, place in enumerate(places)
-        if place is not None
-    ]
-    if len(numbers) < 2:
+    rows = np.array([row for row, place in enumerate(places) if place is not None], np.int64)
+    if len(rows) < 2:
         return 0.0
+    sources: dict[tuple[Level, Kind, str], int] = {}
+    # A number for each place, one more for the next in its source, far from those of other sources.
+    own = np.array(
+        [
+            (sources.setdefault(place[:3], len(sources)) << 34) + place.position
+            for place in places
+            if place is not None
+        ],
+        np.int64,
+    )
+    numbers, which = np.unique(own, return_inverse=True)  # parts of a long turn share its place
     best = np.full((len(numbers), nearest.shape[1]), -1.0)
-    for row, number, _ in placed:
-        np.maximum(best[number], nearest[row], out=best[number])
+    np.maximum.at(best, which, nearest[rows])
     lift = np.zeros_like(nearest)
-    for row, _, place in placed:
-        for distance, share in NEIGHBOURS.items():
-            beside = numbers.get(place._replace(position=place.position + distance))
-            if beside is not None:
-                more = share * (best[beside] - nearest[row])
-                np.maximum(lift[row], more, out=lift[row])
+    for distance, share in NEIGHBOURS.items():
+        beside = np.searchsorted(numbers, own + distance).clip(max=len(numbers) - 1)
+        is_there = numbers[beside] == own + distance
+        here = rows[is_there]
+        lift[here] = np.maximum(lift[here], share * (best[beside[is_there]] - nearest[here]))
     return lift
 
 
