@@ -20,8 +20,8 @@ from workers.engines.minilm import MiniLM
 from workers.model import Candidate, Kind, Level, Question
 
 NAMED = 0.5
-"""What the very name that was asked for adds to z: more than its parts can make up, for to the model
-a name is what these are, in any text and any order."""
+"""What the very name that was asked for adds to z, more than its parts can make up: to the model a
+name is no more than these, in any text and any order."""
 WIDTH = 128  # numbers a token vector keeps, one byte each
 FEWEST = 50  # candidates worth scoring for the shortest answer
 NEIGHBOURS = {-1: 0.6, -2: 0.4, 1: 0.4, 2: 0.2}
