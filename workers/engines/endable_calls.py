@@ -8,13 +8,18 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from requests.adapters import HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, ProxyManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from workers.deadline import Deadline
+
+T = TypeVar("T")
 
 _this_thread = threading.local()
 # Guards whose a connection is, and that a socket being shut is not closed meanwhile, after which
@@ -56,6 +61,42 @@ class EndableCall:
                 raise ConnectionAbortedError("The call was ended.")
             self._connection = connection
             connection.call = self
+
+
+def within(deadline: Deadline, seconds: float, call: Callable[[], T]) -> T:
+    """What `call` returns or raises, or TimeoutError once `seconds` have passed or it is cut.
+
+    The timeouts of requests are for one read each, and name resolution has none, so a server that
+    sends a byte at a time outlasts any of them. A call given up goes on in its thread until then;
+    one that is cut loses its connection.
+    """
+    future: Future[T] = Future()
+    endable = EndableCall()
+
+    def run() -> None:
+        try:
+            with endable.made_here():
+                result = call()
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+            _settle(future, error=error)
+        else:
+            _settle(future, result)
+
+    def end() -> None:
+        _settle(future, error=TimeoutError())
+        endable.end()
+
+    threading.Thread(target=run, name="server-call", daemon=True).start()
+    with deadline.on_cut(end):
+        return future.result(seconds)
+
+
+def _settle(future: Future[Any], result: Any = None, error: BaseException | None = None) -> None:
+    with contextlib.suppress(InvalidStateError):  # what came first holds
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
 
 
 class EndableAdapter(HTTPAdapter):

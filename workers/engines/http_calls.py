@@ -7,11 +7,8 @@ in words fit to be shown: neither a key nor a text is in them, nor in the log.
 import hashlib
 import math
 import random
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http.cookiejar import DefaultCookiePolicy
@@ -26,7 +23,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 
 from workers.deadline import Clock, Deadline
 from workers.engines.breaker import Circuit, CircuitBreaker, Open, Permit
-from workers.engines.endable_calls import EndableAdapter, EndableCall
+from workers.engines.endable_calls import EndableAdapter, within
 from workers.engines.slots import Slot, Slots
 
 ATTEMPTS = 3  # of a call that a server fails; one that is told when to come back has as many as fit
@@ -229,7 +226,7 @@ class ModelServer:
             with slot:
                 raise self._out_of_time()
         try:
-            answer = _within(deadline, timeout, lambda: self._send(body, timeout, slot))
+            answer = within(deadline, timeout, lambda: self._send(body, timeout, slot))
         except TimeoutError as error:
             raise self._late(timeout) from error
         return read(answer)
@@ -380,39 +377,3 @@ class _Bearer(AuthBase):
             header = f"Bearer {self._api_key}".encode().decode("latin-1")
             request.headers["Authorization"] = header
         return request
-
-
-def _within(deadline: Deadline, seconds: float, call: Callable[[], Any]) -> Any:
-    """What `call` returns or raises, or TimeoutError once `seconds` have passed or it is cut.
-
-    The timeouts of requests are for one read each, and name resolution has none, so a server that
-    sends a byte at a time outlasts any of them. A call given up goes on in its thread until then;
-    one that is cut loses its connection.
-    """
-    future: Future[Any] = Future()
-    endable = EndableCall()
-
-    def run() -> None:
-        try:
-            with endable.made_here():
-                result = call()
-        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-            _settle(future, error=error)
-        else:
-            _settle(future, result)
-
-    def end() -> None:
-        _settle(future, error=TimeoutError())
-        endable.end()
-
-    threading.Thread(target=run, name="model-server-call", daemon=True).start()
-    with deadline.on_cut(end):
-        return future.result(seconds)
-
-
-def _settle(future: Future[Any], result: Any = None, error: BaseException | None = None) -> None:
-    with suppress(InvalidStateError):  # what came first holds
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
