@@ -39,6 +39,7 @@ STATUS: dict[type[PoimenError], HTTPStatus] = {
     errors.IncompleteAnswer: HTTPStatus.BAD_GATEWAY,
     errors.Overloaded: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.EmbeddingServiceUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.LexicalEngineUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.QueueUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.ModelMismatch: HTTPStatus.SERVICE_UNAVAILABLE,

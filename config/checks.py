@@ -11,6 +11,7 @@ _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 _POSTGRES = ("postgresql", "postgres")
 _REDIS = ("redis", "rediss", "unix")
 _HTTP = ("http", "https")
+_INDEX = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
 
 def _stripped(value: object) -> object:
@@ -49,6 +50,20 @@ def _web_address(url: str) -> str:
     if not parts.hostname:
         raise ValueError("names no host")
     return url
+
+
+def _search_address(url: str) -> str:
+    if "@" in urlsplit(_web_address(url)).netloc:
+        raise ValueError(
+            "holds an account; POIMEN_OPENSEARCH_USER and POIMEN_OPENSEARCH_PASSWORD take it"
+        )
+    return url
+
+
+def _index_name(name: str) -> str:
+    if not _INDEX.fullmatch(name):
+        raise ValueError("is not 1 to 100 of a-z 0-9 . _ - beginning with a letter or digit")
+    return name
 
 
 def _database_address(secret: SecretStr) -> SecretStr:
@@ -93,6 +108,8 @@ def _is_file(path: Path) -> bool:
 
 _Text = BeforeValidator(_stripped)
 WebAddress = Annotated[str, AfterValidator(_web_address), _Text]
+SearchAddress = Annotated[str, AfterValidator(_search_address), _Text]
+IndexName = Annotated[str, AfterValidator(_index_name), _Text]
 DatabaseAddress = Annotated[SecretStr, AfterValidator(_database_address), _Text]
 RedisAddress = Annotated[SecretStr, AfterValidator(_redis_address), _Text]
 Key = Annotated[SecretStr, AfterValidator(_key), _Text]

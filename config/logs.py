@@ -40,3 +40,5 @@ def set_up_logging(level: str) -> None:
     # Celery reports each task received, done or expired at INFO: lines for every project and query.
     for name in ("celery.worker.strategy", "celery.worker.request", "celery.app.trace", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # Each failed request with its trace; whoever asked says what matters of it.
+    logging.getLogger("opensearch").setLevel(logging.CRITICAL)

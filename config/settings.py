@@ -3,16 +3,26 @@
 import os
 import stat
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from config.checks import (
     DatabaseAddress,
     Folder,
+    IndexName,
     Key,
     RedisAddress,
+    SearchAddress,
     UpperCase,
     WebAddress,
     folder,
@@ -118,6 +128,19 @@ class Settings(BaseSettings):
         "english",
         description="whose words lexical search takes the stems of; simple: takes them as they are",
     )
+    lexical_engine: Literal["postgres", "opensearch"] = Field(
+        "postgres", description="what searches by words: postgres or opensearch"
+    )
+    opensearch_url: SearchAddress | None = Field(
+        None,
+        validate_default=True,
+        description="OpenSearch >= 3.0, for example https://search:9200; for that engine only",
+    )
+    opensearch_user: str | None = Field(None, description="the service's account there")
+    opensearch_password: SecretStr | None = Field(None, description="password of that account")
+    opensearch_index: IndexName = Field(
+        "poimen-nodes", description="alias of the index there; another one for each memory"
+    )
     rerank_depth: NonNegativeInt = Field(
         100, description="most candidates reranked per project; 0: none"
     )
@@ -183,3 +206,22 @@ class Settings(BaseSettings):
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], UpperCase] = Field(
         "INFO", description="DEBUG, INFO, WARNING or ERROR"
     )
+
+    @field_validator("opensearch_url")
+    @classmethod
+    def _is_set_where_needed(cls, url: str | None, known: ValidationInfo) -> str | None:
+        if url is None and known.data.get("lexical_engine") == "opensearch":
+            raise ValueError("is unset, and POIMEN_LEXICAL_ENGINE=opensearch needs it")
+        return url
+
+    def opensearch(self) -> dict[str, Any] | None:
+        """Where words are searched in OpenSearch, and as whom; None where PostgreSQL does it."""
+        if self.lexical_engine != "opensearch":
+            return None
+        password = self.opensearch_password
+        return {
+            "url": self.opensearch_url,
+            "user": self.opensearch_user,
+            "password": password.get_secret_value() if password else None,
+            "alias": self.opensearch_index,
+        }

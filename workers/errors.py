@@ -186,6 +186,12 @@ class EmbeddingServiceUnavailable(PoimenError):
     retry_after_s: float | None = None  # as the service asked
 
 
+class LexicalEngineUnavailable(PoimenError):
+    """OpenSearch, where it is the lexical engine, could not be searched or written to."""
+
+    code, title = "lexical_engine_unavailable", "The lexical engine does not answer"
+
+
 class NotReranked(Exception):
     """A reranker gave no scores. Not an error of a query: it is answered in the order it had."""
 

@@ -190,7 +190,8 @@ class LexicalIndex(Protocol):
 
     Raises:
         DeadlineExceeded: the search was stopped by the deadline.
-        StoreUnavailable: the index does not answer.
+        StoreUnavailable: the index does not answer, and is PostgreSQL's own.
+        LexicalEngineUnavailable: the index does not answer, and is another server's.
     """
 
     engine: str  # that answers name it by

@@ -6,6 +6,7 @@ from workers.errors import (
     DeadlineExceeded,
     EmbeddingServiceUnavailable,
     IncompleteAnswer,
+    LexicalEngineUnavailable,
     ModelMismatch,
     PoimenError,
     QueueDeadline,
@@ -53,6 +54,7 @@ _COMMON: dict[str, type[PoimenError]] = {
     for kind in (
         AttemptsExhausted,
         EmbeddingServiceUnavailable,
+        LexicalEngineUnavailable,
         StoreUnavailable,
         QueueUnavailable,
         ModelMismatch,

@@ -34,6 +34,9 @@ def refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> str:
         ("URL", "http://hush:99999", "port"),
         ("EMBEDDING_URL", "http://u:hush@gpu:x", "port"),
         ("RERANK_URL", "gpu", "http:// is missing"),
+        ("OPENSEARCH_URL", "https://u:hush@search:9200", "POIMEN_OPENSEARCH_PASSWORD"),
+        ("OPENSEARCH_INDEX", "Hush", "a-z"),
+        ("OPENSEARCH_INDEX", "hush,other", "a-z"),
         ("LOG_LEVEL", "hush", "DEBUG"),
         ("DATA_DIR", "~no-such-account-hush/x", "no home folder"),
         ("PORT", "hush", "integer"),
@@ -100,3 +103,24 @@ def test_a_log_level_may_be_written_small(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("POIMEN_LOG_LEVEL", "debug")
 
     assert Settings().log_level == "DEBUG"
+
+
+def test_opensearch_as_lexical_engine_needs_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "POIMEN_LEXICAL_ENGINE" in refused(monkeypatch, "LEXICAL_ENGINE", "opensearch")
+
+    monkeypatch.setenv("POIMEN_OPENSEARCH_URL", "https://search:9200")
+    monkeypatch.setenv("POIMEN_OPENSEARCH_PASSWORD", "hush")
+
+    assert Settings().opensearch() == {
+        "url": "https://search:9200",
+        "user": None,
+        "password": "hush",
+        "alias": "poimen-nodes",
+    }
+    assert "hush" not in repr(Settings())
+
+
+def test_without_that_engine_opensearch_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POIMEN_OPENSEARCH_URL", "https://search:9200")
+
+    assert Settings().opensearch() is None

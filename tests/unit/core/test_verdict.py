@@ -14,6 +14,7 @@ EXPIRED = ("timed_out", "expired_in_queue")
 WAITED = ("timed_out", "queue_deadline")
 BROKEN = ("failed", "internal_error")
 NO_MODEL = ("failed", "embedding_service_unavailable")
+NO_WORDS = ("failed", "lexical_engine_unavailable")
 NO_DATABASE = ("failed", "store_unavailable")
 GIVEN_UP = ("failed", "attempts_exhausted")
 STOPPED = ("cancelled", "stopped_by_user")
@@ -74,6 +75,7 @@ def test_a_partial_answer_is_one_unless_only_a_whole_one_is_wanted(
         ([NO_MODEL, NO_MODEL], "embedding_service_unavailable"),
         ([NO_MODEL, LATE], "embedding_service_unavailable"),
         ([NO_DATABASE], "store_unavailable"),
+        ([NO_WORDS, NO_WORDS], "lexical_engine_unavailable"),
         ([NO_MODEL, NO_DATABASE], "all_projects_failed"),
         ([GIVEN_UP], "attempts_exhausted"),
     ],

@@ -1,0 +1,1 @@
+"""Lexical search in OpenSearch: the server, the index that follows PostgreSQL, questions to it."""
