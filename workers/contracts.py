@@ -14,6 +14,7 @@ REDISPATCH_INGEST = "poimen.redispatch_ingest"
 PREPARE_TOKENS = "poimen.prepare_tokens"
 EMBED_MISSING = "poimen.embed_missing"
 ANALYSE_MISSING = "poimen.analyse_missing"
+INDEX_WORDS = "poimen.index_words"
 INDEX_LARGE_PROJECTS = "poimen.index_large_projects"
 CANARY = "poimen.canary"
 

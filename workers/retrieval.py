@@ -1,12 +1,13 @@
 """What searching a memory's projects takes, whatever process does it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from workers.engines.search_text import SearchText
 from workers.model import ProjectName
 from workers.pipeline.engines import Beside, EncodeQuery, Engines
-from workers.ports import Reranker
+from workers.ports import LexicalIndex, Reranker
 from workers.store.database import Database
 from workers.store.facets import ProjectCounts
 from workers.store.hybrid import ProjectHybrid
@@ -28,6 +29,7 @@ class Retrieval:
     exact_rows: int
     search_text: SearchText
     beside: Beside
+    words_of: Callable[[ProjectName], LexicalIndex] | None = None  # None: those in PostgreSQL
 
     def engines_of(
         self, project: ProjectName, encode: EncodeQuery, reranker: Reranker, rerank_depth: int
@@ -36,11 +38,16 @@ class Retrieval:
         nodes = ProjectSearch(
             self.database, project, self.model, self.token_model, self.indexed, self.exact_rows
         )
+        if self.words_of is None:
+            lexical: LexicalIndex = ProjectLexicon(self.database, project, self.search_text)
+            both = ProjectHybrid(self.database, nodes, self.search_text)
+        else:
+            lexical, both = self.words_of(project), None
         return Engines(
             encode=encode,
             nodes=nodes,
-            lexical=ProjectLexicon(self.database, project, self.search_text),
-            both=ProjectHybrid(self.database, nodes, self.search_text),
+            lexical=lexical,
+            both=both,
             counts=ProjectCounts(self.database, project, self.search_text),
             beside=self.beside,
             reranker=reranker,

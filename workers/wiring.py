@@ -25,6 +25,8 @@ from workers.engines.build import (
     build_client,
     build_encoder,
     build_reranker,
+    build_word_index,
+    build_words,
     embedding_identity,
 )
 from workers.engines.query_cache import CachedEncoder
@@ -34,8 +36,9 @@ from workers.ingest.drafts import Mask, ToolOutput
 from workers.job_watch import JobWatch
 from workers.jobs import Jobs, Sweep
 from workers.masking import build_mask
+from workers.model import ProjectName
 from workers.pipeline.engines import Beside, T
-from workers.ports import Encoder, Reranker
+from workers.ports import Encoder, LexicalIndex, Reranker
 from workers.retrieval import Retrieval
 from workers.store.database import Database
 from workers.store.ingest_jobs import PostgresIngestJobs
@@ -48,6 +51,7 @@ from workers.store.redis import connect
 from workers.store.vector_indexes import IndexedProjects, VectorIndexes
 from workers.sweeper import Sweeper
 from workers.tasks.lanes import Lanes
+from workers.word_index import Follower
 
 _PATIENT_S = 300.0  # for a transaction in which a model server is called
 
@@ -174,6 +178,21 @@ def search_text() -> SearchText:
     return SearchText(settings().search_language)
 
 
+def _words() -> Callable[[ProjectName], LexicalIndex] | None:
+    where = settings().opensearch()
+    if where is None:
+        return None
+    connections = settings().database_connections  # as many search beside each other
+    return build_words(**where, search_text=search_text(), connections=connections, client=_guard())
+
+
+@cache
+def follower() -> Follower | None:
+    """What tells OpenSearch of changed nodes; None where PostgreSQL searches by words."""
+    where = settings().opensearch()
+    return Follower(database(), build_word_index(**where)) if where else None
+
+
 @cache
 def jobs() -> PostgresIngestJobs:
     return PostgresIngestJobs(database())
@@ -271,6 +290,7 @@ def search() -> Search:
             exact_rows=settings().exact_rows,
             search_text=search_text(),
             beside=_beside(),
+            words_of=_words(),
         ),
     )
 

@@ -1,10 +1,12 @@
 """Engines from plain values. What a process does not use, it does not import."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workers.model import EmbeddingModel
-from workers.ports import Encoder, Reranker
+from workers.model import EmbeddingModel, ProjectName
+from workers.ports import Encoder, LexicalIndex, Reranker
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
     from workers.engines.breaker import Circuit
     from workers.engines.encoders import EmbeddedEncoder
     from workers.engines.http_reranker import Api, Scale
+    from workers.engines.opensearch.index import WordIndex
     from workers.engines.query_cache import CachedEncoder
+    from workers.engines.search_text import SearchText
 
 CACHE_TIMEOUT_S = 0.25  # of one call to Redis; past it a query goes on without
 
@@ -147,10 +151,62 @@ def build_reranker(
     )
 
 
+def build_words(
+    *,
+    url: str,
+    user: str | None,
+    password: str | None,
+    alias: str,
+    search_text: "SearchText",
+    connections: int,
+    client: "Redis",
+) -> Callable[[ProjectName], LexicalIndex]:
+    """Lexical search in OpenSearch, project by project. The arguments are those of `SearchServer`
+    and `ProjectIndex`."""
+    from workers.engines.opensearch.search import ProjectIndex
+    from workers.engines.opensearch.server import SearchServer
+
+    server = SearchServer(url, user, password, connections=connections, client=client)
+    return partial(ProjectIndex, server, alias, search_text)
+
+
+def build_word_index(
+    *, url: str, user: str | None, password: str | None, alias: str
+) -> "WordIndex":
+    """The same index, to be written to. It has no circuit: what writing meets is not told to
+    questions, and the list of what is to be written waits by itself."""
+    from workers.engines.opensearch.index import WordIndex
+    from workers.engines.opensearch.server import SearchServer
+
+    return WordIndex(SearchServer(url, user, password), alias)
+
+
+def check_opensearch(
+    url: str, user: str | None, password: str | None, alias: str, seconds: float
+) -> tuple[str, bool]:
+    """The server's version, as one line to show, and whether there is an index to be read.
+
+    Raises:
+        DeadlineExceeded, LexicalEngineUnavailable: not reachable, too old, or something else.
+    """
+    from workers.deadline import Deadline
+    from workers.engines.opensearch.index import WordIndex
+    from workers.engines.opensearch.server import SearchServer, check_version
+
+    server = SearchServer(url, user, password)
+    version = check_version(server, Deadline.after(seconds))
+    return version, bool(WordIndex(server, alias, seconds).aliases().read)
+
+
 def find_circuits(
-    client: "Redis", *, embedding_url: str | None, rerank_url: str | None, rerank_api: "Api"
+    client: "Redis",
+    *,
+    embedding_url: str | None,
+    rerank_url: str | None,
+    rerank_api: "Api",
+    opensearch_url: str | None = None,
 ) -> "dict[str, Circuit]":
-    """The circuits of the model servers that are configured, as all workers share them.
+    """The circuits of the servers that are configured, as all workers share them.
 
     Raises:
         RedisError: Redis does not answer.
@@ -165,6 +221,8 @@ def find_circuits(
     if rerank_url is not None:
         endpoint = http_reranker.endpoint_of(rerank_url, rerank_api)
         circuits["reranker"] = circuit_of(client, "rerank", endpoint)
+    if opensearch_url is not None:
+        circuits["opensearch"] = circuit_of(client, "opensearch", opensearch_url)
     return circuits
 
 
