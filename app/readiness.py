@@ -108,6 +108,14 @@ def _counted(nodes: int) -> str:
     return f"{nodes:,} node{'' if nodes == 1 else 's'}"
 
 
+def word_index_state(version: str, is_read: bool, waiting: int) -> tuple[State, str]:
+    """Whether there is an index to look for words in, and how far it is behind."""
+    left = f"{_counted(waiting)} to be told it" if waiting else None
+    if not is_read:
+        return "degraded", "; ".join(filter(None, (version, "its index is being made", left)))
+    return "ok", f"{version}; {left or 'up to date'}"
+
+
 def backlog_state(jobs: int, oldest_s: float) -> tuple[State, str]:
     """Whether submissions wait for longer than they should."""
     if not jobs:

@@ -29,6 +29,7 @@ from app.readiness import (
     sweep_state,
     upkeep_state,
     vectors_state,
+    word_index_state,
     words_state,
 )
 from app.record_service import RecordService
@@ -47,7 +48,12 @@ from workers.contracts import (
 )
 from workers.deadline import Deadline
 from workers.dispatch import Dispatcher
-from workers.engines.build import build_encoder, find_circuits
+from workers.engines.build import (
+    build_encoder,
+    build_word_index,
+    check_opensearch,
+    find_circuits,
+)
 from workers.errors import PoimenError, QueueUnavailable, StoreUnavailable
 from workers.jobs import Jobs
 from workers.lexicon import Progress, renew
@@ -69,6 +75,8 @@ from workers.store.query_runs import JobRuns, QueryRuns
 from workers.store.records import PostgresRecords
 from workers.store.redis import check_redis, check_writes, connect, reachable, wait_for
 from workers.store.served import RedisServed
+from workers.store.word_backlog import count_listed
+from workers.word_index import Follower, stop_following
 
 if TYPE_CHECKING:
     from workers.engines.breaker import Circuit
@@ -81,7 +89,8 @@ _WRITE_TIMEOUT_S = 5.0  # nobody waits longer for a 202
 _REINDEX_TIMEOUT_S = 3600.0  # for a statement over every node of a large memory
 
 FindCircuits = Callable[[Redis], "dict[str, Circuit]"]
-"""The circuits of the model servers that workers call: `embedder`, `reranker`."""
+"""The circuits of the servers that workers call: `embedder`, `reranker`, `opensearch`."""
+WordIndexState = Callable[[], tuple[State, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,7 @@ class FrontDoor:
     waits: Seats
     streams: Seats
     find_circuits: FindCircuits = lambda _: {}
+    find_word_index: WordIndexState | None = None  # None: PostgreSQL searches by words
 
 
 def build_front_door(settings: Settings) -> FrontDoor:
@@ -141,7 +151,7 @@ def build_front_door(settings: Settings) -> FrontDoor:
     )
     query_jobs = PostgresQueryJobs(database, limits)
     job_service = JobService(projects, query_jobs, job_runs, Jobs(query_jobs, job_runs, dispatcher))
-    threads = settings.web_threads
+    threads, where = settings.web_threads, settings.opensearch()
 
     @cache
     def mask() -> Mask:  # made for the first who needs it: its rules take time and memory
@@ -177,7 +187,9 @@ def build_front_door(settings: Settings) -> FrontDoor:
             embedding_url=settings.embedding_url,
             rerank_url=settings.rerank_url,
             rerank_api=settings.rerank_api,
+            opensearch_url=where["url"] if where else None,
         ),
+        find_word_index=partial(_word_index_state, where, database) if where else None,
     )
 
 
@@ -215,7 +227,10 @@ def check_dependencies(
         states["vectors"] = _vectors_state(front.models, workers)
         states["words"] = _words_state(front.projects)
     if has_redis:
-        states |= _model_servers(front)
+        states |= _circuits(front)
+    # What an open circuit says is older, and says more.
+    if front.find_word_index and states.get("opensearch", ("ok",))[0] == "ok":
+        states["opensearch"] = front.find_word_index()
     return states, workers
 
 
@@ -263,7 +278,17 @@ def _words_state(projects: PostgresProjects) -> tuple[State, str]:
         return "degraded", f"not known: {error}"
 
 
-def _model_servers(front: FrontDoor) -> dict[str, tuple[State, str]]:
+def _word_index_state(where: dict[str, Any], database: Database) -> tuple[State, str]:
+    """Without it, questions are answered by meaning alone."""
+    try:
+        version, is_read = check_opensearch(**where, seconds=_LOOK_S)
+        waiting = count_listed(database, Deadline.after(_LOOK_S))
+    except PoimenError as error:
+        return "degraded", str(error)
+    return word_index_state(version, is_read, waiting)
+
+
+def _circuits(front: FrontDoor) -> dict[str, tuple[State, str]]:
     with reachable(), connect(front.redis_url) as client:
         circuits = front.find_circuits(client)
     return {name: circuit_state(name, circuit) for name, circuit in circuits.items()}
@@ -405,6 +430,39 @@ def renew_terms(
     """
     with _opened(database_url, _REINDEX_TIMEOUT_S) as database:
         return renew(database, settings.search_language, project, told, is_all=is_all)
+
+
+def renew_word_index(
+    database_url: str,
+    settings: Settings,
+    project: ProjectName | None,
+    told: Callable[[Progress], None],
+    troubled: Callable[[str], None],
+) -> int | None:
+    """Write nodes anew to OpenSearch; how many. None: PostgreSQL searches by words.
+
+    told: how far it is. troubled: why it waits.
+
+    Raises:
+        LexicalEngineUnavailable, DeadlineExceeded: OpenSearch does not take them.
+    """
+    with _opened(database_url, _REINDEX_TIMEOUT_S) as database:
+        where = settings.opensearch()
+        if where is not None:
+            return Follower(database, build_word_index(**where)).rebuild(project, told, troubled)
+        if project is None:
+            stop_following(database)
+        return None
+
+
+def find_opensearch(settings: Settings) -> str | None:
+    """The version of OpenSearch; None: PostgreSQL searches by words.
+
+    Raises:
+        LexicalEngineUnavailable, DeadlineExceeded: it does not answer, or is too old.
+    """
+    where = settings.opensearch()
+    return check_opensearch(**where, seconds=_LOOK_S)[0] if where else None
 
 
 def list_refused(database_url: str, number: int, limit: int) -> list[dict[str, Any]]:

@@ -60,6 +60,7 @@ def doctor(context: click.Context, /, shows_all: bool, output: str, color: str) 
         *_check_service(service, settings),
         _check_database(settings, here),
         _check_redis(settings, here),
+        *_check_opensearch(settings),
         *_check_models(settings),
     ]
     if output == "json":
@@ -179,6 +180,21 @@ def _check_server(name: str, url: str | None, look: Callable[[str], str], variab
     except PoimenError as error:
         mend = f"start it, or unset {variable} to use the embedded one"
         return Check(name, FAIL, str(error) or error.title, mend)
+
+
+def _check_opensearch(settings: "Settings") -> Iterator[Check]:
+    """Where it searches by words."""
+    from app.wiring import find_opensearch
+    from workers.errors import PoimenError
+
+    try:
+        version = find_opensearch(settings)
+    except PoimenError as error:
+        mend = "start it, correct POIMEN_OPENSEARCH_URL, or unset POIMEN_LEXICAL_ENGINE"
+        yield Check("opensearch", FAIL, str(error), mend)
+        return
+    if version is not None:
+        yield Check("opensearch", OK, version)
 
 
 def _check_models(settings: "Settings") -> Iterator[Check]:

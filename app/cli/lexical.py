@@ -1,14 +1,15 @@
 """`mem lexical`: the words of stored nodes, which lexical search compares."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from app.cli.database import open_database
 from app.cli.failures import CommandFailed, plain
-from app.cli.progress import interrupted, progress
-from app.cli.shell import echo_json, format_option, load_settings, store_failures
+from app.cli.progress import Told, interrupted, progress
+from app.cli.shell import echo_json, format_option, load_settings, note, store_failures
 
 if TYPE_CHECKING:
     from workers.lexicon import Progress
@@ -38,14 +39,16 @@ Examples:
 \b
 Start the workers with the same POIMEN_SEARCH_LANGUAGE first. Questions are answered meanwhile, but
 words that have another stem now are found only in the nodes that are done.
+With POIMEN_LEXICAL_ENGINE=opensearch a new index is then filled, and read once it is complete; with
+--project the nodes of that project are written to the present one.
 Stop it at any time: the same command goes on where it was, but for --all, which begins anew."""
 )
 @click.option("-p", "--project", help="Only this one.")
 @click.option("--all", "is_all", is_flag=True, help="Also what is analysed in this way already.")
 @format_option
 def rebuild(project: str | None, is_all: bool, output: str) -> None:
-    """Analyse stored nodes for the language of POIMEN_SEARCH_LANGUAGE."""
-    from app.wiring import known_projects, renew_terms
+    """Analyse stored nodes for the language of POIMEN_SEARCH_LANGUAGE, and index them anew."""
+    from app.wiring import known_projects, renew_terms, renew_word_index
 
     settings, began_at = load_settings(), time.monotonic()
     with store_failures():
@@ -57,13 +60,24 @@ def rebuild(project: str | None, is_all: bool, output: str) -> None:
                 code="project_not_found",
             )
         with interrupted(), progress("analysing") as told:
-
-            def tell(done: "Progress") -> None:
-                told(done.done, done.total)
-
-            count = renew_terms(database, settings, project, tell, is_all=is_all)
+            count = renew_terms(database, settings, project, _telling(told), is_all=is_all)
+        with interrupted(), progress("indexing") as told:
+            indexed = renew_word_index(
+                database,
+                settings,
+                project,
+                _telling(told),
+                troubled=lambda reason: note(f"{plain(reason)} Trying again."),
+            )
     if output == "json":
         took_s = round(time.monotonic() - began_at, 3)
-        echo_json({"language": settings.search_language, "nodes": count, "took_s": took_s})
-    else:
-        click.echo(f"{count:,} nodes analysed for {settings.search_language}")
+        done = {"language": settings.search_language, "nodes": count, "indexed": indexed}
+        echo_json({**done, "took_s": took_s})
+        return
+    click.echo(f"{count:,} nodes analysed for {settings.search_language}")
+    if indexed is not None:
+        click.echo(f"{indexed:,} nodes written to OpenSearch")
+
+
+def _telling(told: Told) -> Callable[["Progress"], None]:
+    return lambda progress: told(progress.done, progress.total)

@@ -59,5 +59,11 @@ def test_servers_that_are_not_configured_are_no_dependency() -> None:
     redis = fakeredis.FakeRedis()
 
     assert find_circuits(redis, embedding_url=None, rerank_url=None, rerank_api="tei") == {}
-    both = find_circuits(redis, embedding_url="http://a", rerank_url="http://b", rerank_api="tei")
-    assert both == {"embedder": CLOSED, "reranker": CLOSED}
+    found = find_circuits(
+        redis,
+        embedding_url="http://a",
+        rerank_url="http://b",
+        rerank_api="tei",
+        opensearch_url="http://c",
+    )
+    assert found == {"embedder": CLOSED, "reranker": CLOSED, "opensearch": CLOSED}

@@ -13,6 +13,7 @@ from app.readiness import (
     sweep_state,
     upkeep_state,
     vectors_state,
+    word_index_state,
     words_state,
 )
 from workers.model import EmbeddingModel, Missing, StoredModel
@@ -155,6 +156,25 @@ def test_workers_that_were_started_with_another_model_are_named() -> None:
 )
 def test_nodes_that_no_word_finds_yet_are_told(waiting: int, state: str, said: str) -> None:
     assert words_state(waiting) == (state, said)
+
+
+@pytest.mark.parametrize(
+    ("is_read", "waiting", "expected"),
+    [
+        (True, 0, ("ok", "OpenSearch 3.1.0; up to date")),
+        (True, 1200, ("ok", "OpenSearch 3.1.0; 1,200 nodes to be told it")),
+        (False, 0, ("degraded", "OpenSearch 3.1.0; its index is being made")),
+        (
+            False,
+            1,
+            ("degraded", "OpenSearch 3.1.0; its index is being made; 1 node to be told it"),
+        ),
+    ],
+)
+def test_an_index_that_cannot_be_read_yet_degrades_one_that_is_behind_does_not(
+    is_read: bool, waiting: int, expected: tuple[str, str]
+) -> None:
+    assert word_index_state("OpenSearch 3.1.0", is_read, waiting) == expected
 
 
 def test_a_memory_without_vectors_is_well() -> None:
