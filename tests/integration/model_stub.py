@@ -30,8 +30,8 @@ class ModelStub(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, answer: Answer, handler: type[BaseHTTPRequestHandler] | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), handler or StubHandler)
         self.answer = answer
         self.requests: list[dict[str, Any]] = []
         self.connections: set[int] = set()
@@ -83,14 +83,16 @@ class ModelStub(ThreadingHTTPServer):
                 self._at_once -= 1
 
 
-class _Handler(BaseHTTPRequestHandler):
+class StubHandler(BaseHTTPRequestHandler):
     server: ModelStub
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        said = self.server.take(self.path, body, self.client_address[1])
+        self.say(self.server.take(self.path, body, self.client_address[1]))
+
+    def say(self, said: Reply) -> None:
         self.send_response(said.status)
         self.send_header("Content-Length", str(len(said.content)))
         for name, value in said.headers.items():
