@@ -14,7 +14,7 @@ from opensearchpy import OpenSearch
 from opensearchpy.helpers import streaming_bulk
 
 from workers.deadline import Deadline
-from workers.engines.opensearch.server import SearchServer
+from workers.engines.opensearch.server import SearchServer, check_version
 from workers.model import NodeKey
 
 CALL_S = 30.0  # nobody waits at a screen
@@ -98,7 +98,11 @@ class WordIndex:
         return Aliases(behind(self._alias), behind(self._write_alias))
 
     def create(self, name: str) -> None:
-        """A new index, which is written to from now on."""
+        """A new index, which is written to from now on.
+
+        Also raises LexicalEngineUnavailable where the server is too old: its scores would mislead.
+        """
+        check_version(self._server, Deadline.after(self._call_s))
         body = {**_DEFINITION, "aliases": {self._write_alias: {}}}
 
         def create(client: OpenSearch, seconds: float) -> None:
