@@ -54,6 +54,7 @@ from workers.tasks.lanes import Lanes
 from workers.word_index import Follower
 
 _PATIENT_S = 300.0  # for a transaction in which a model server is called
+_INDEX_CALL_S = 10.0  # of one call to write to OpenSearch, while ingest waits for this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,10 @@ def _words() -> Callable[[ProjectName], LexicalIndex] | None:
 def follower() -> Follower | None:
     """What tells OpenSearch of changed nodes; None where PostgreSQL searches by words."""
     where = settings().opensearch()
-    return Follower(database(), build_word_index(**where)) if where else None
+    if where is None:
+        return None
+    index = build_word_index(**where, client=_guard(), call_s=_INDEX_CALL_S)
+    return Follower(database(), index)
 
 
 @cache

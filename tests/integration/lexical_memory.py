@@ -117,7 +117,7 @@ class OpenSearchWords:
     ) -> None:
         self.alias = f"poimen-test-{uuid4().hex[:12]}"
         self.server = SearchServer(url, user, password)
-        self.index = WordIndex(self.server, self.alias)
+        self.index = WordIndex(self.server, self.alias, call_s=30)
         self.follower = Follower(database, self.index)
         account = (user, password) if user else None
         self.client = OpenSearch(hosts=[url], http_auth=account)

@@ -30,8 +30,9 @@ from tests.integration.service import Service, until
 from workers import word_index
 from workers.deadline import Cut, Deadline
 from workers.engines.breaker import FAILURES
+from workers.engines.opensearch.index import WordIndex
 from workers.engines.opensearch.search import ProjectIndex
-from workers.engines.opensearch.server import SearchServer, check_version
+from workers.engines.opensearch.server import WRITES, SearchServer, check_version
 from workers.errors import DeadlineExceeded, LexicalEngineUnavailable
 from workers.lexicon import Progress
 from workers.model import Filters, Node
@@ -208,6 +209,21 @@ def test_a_server_that_failed_several_times_is_left_alone(stub: SearchStub) -> N
         other.recall("tunnel", LEVELS, 50, LATER)
 
     assert len(stub.requests) == FAILURES
+
+
+def test_what_writes_meet_is_not_held_against_questions(stub: SearchStub) -> None:
+    redis = fakeredis.FakeRedis()
+    written = WordIndex(server_of(stub, kind=WRITES, client=redis), "nodes", call_s=5)
+    stub.instead = lambda request: reply({}, 500) if "_alias" in request["path"] else None
+    for _ in range(FAILURES):
+        with pytest.raises(LexicalEngineUnavailable, match="HTTP 500"):
+            written.aliases()
+
+    with pytest.raises(LexicalEngineUnavailable, match="left alone"):
+        written.aliases()
+
+    stub.instead = lambda _: reply(EMPTY)
+    assert index_of(stub, client=redis).recall("tunnel", LEVELS, 5, LATER).documents == 0
 
 
 @pytest.mark.parametrize("status", [400, 404, 429])

@@ -171,14 +171,19 @@ def build_words(
 
 
 def build_word_index(
-    *, url: str, user: str | None, password: str | None, alias: str
+    *,
+    url: str,
+    user: str | None,
+    password: str | None,
+    alias: str,
+    client: "Redis | None" = None,
+    call_s: float = 30.0,
 ) -> "WordIndex":
-    """The same index, to be written to. It has no circuit: what writing meets is not told to
-    questions, and the list of what is to be written waits by itself."""
+    """The same index, to be written to; arguments as `SearchServer` and `WordIndex` have them."""
     from workers.engines.opensearch.index import WordIndex
-    from workers.engines.opensearch.server import SearchServer
+    from workers.engines.opensearch.server import WRITES, SearchServer
 
-    return WordIndex(SearchServer(url, user, password), alias)
+    return WordIndex(SearchServer(url, user, password, kind=WRITES, client=client), alias, call_s)
 
 
 def check_opensearch(

@@ -17,7 +17,6 @@ from workers.deadline import Deadline
 from workers.engines.opensearch.server import SearchServer, check_version
 from workers.model import NodeKey
 
-CALL_S = 30.0  # nobody waits at a screen
 MOST_BYTES = 5_000_000  # of one request
 _LONGEST = 8_191  # characters of a value that is looked for: Lucene takes 32,766 bytes
 
@@ -74,7 +73,7 @@ class WordIndex:
     DeadlineExceeded when it does not answer in time; what was begun may be begun again.
     """
 
-    def __init__(self, server: SearchServer, alias: str, call_s: float = CALL_S) -> None:
+    def __init__(self, server: SearchServer, alias: str, call_s: float) -> None:
         """call_s: that one call may take."""
         self._server = server
         self._alias = alias

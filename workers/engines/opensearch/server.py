@@ -29,7 +29,7 @@ from workers.engines.endable_calls import EndableAdapter, within
 from workers.engines.http_calls import FAIR_S, host_of, server_key
 from workers.errors import DeadlineExceeded, LexicalEngineUnavailable
 
-KIND = "opensearch"  # among the servers that have a circuit
+QUESTIONS, WRITES = "opensearch", "opensearch-writes"  # each with a circuit of its own
 OLDEST = (3, 0)  # before, scores had another factor
 
 T = TypeVar("T")
@@ -48,18 +48,20 @@ class SearchServer:
         user: str | None = None,
         password: str | None = None,
         *,
+        kind: str = QUESTIONS,
         connections: int = 8,
         client: Redis | None = None,
     ) -> None:
         """
         Args:
             user, password: of the service, for calls that bring no credential of their own.
+            kind: of its calls: what writes meet is not held against questions.
             connections: that are kept open.
             client: what workers share; None: every call is made.
         """
         parts = urlsplit(url)
         self._host = host_of(url)
-        self._breaker = CircuitBreaker(client, server_key(KIND, url))
+        self._breaker = CircuitBreaker(client, server_key(kind, url))
         self._client = OpenSearch(
             hosts=[
                 {
