@@ -82,6 +82,7 @@ class FakeScorer:
         self.scores = scores
         self.on_call = on_call
         self.batches: list[list[str]] = []
+        self.named: set[str] = set()  # that were said to hold the name that was asked for
 
     def depth(self, limit: int) -> int:
         return 100
@@ -91,6 +92,7 @@ class FakeScorer:
     ) -> list[float | None]:
         self.on_call()
         self.batches.append(ids(candidates))
+        self.named |= {candidate.sha256 for candidate in candidates if candidate.is_named}
         if self.scores is None:
             return [score_of(candidate.sha256) for candidate in candidates]
         return [self.scores[candidate.sha256] for candidate in candidates]

@@ -529,6 +529,20 @@ def test_what_is_counted_comes_with_the_outcome(asker: Asker) -> None:
     assert "facets" in outcome.stages_ms
 
 
+@pytest.mark.parametrize("method", Method)
+@pytest.mark.parametrize(("needs_text", "named"), [(False, {"a"}), (True, set())])
+def test_a_reranker_that_reads_no_text_is_told_who_holds_the_name_that_is_asked_for(
+    asker: Asker, method: Method, needs_text: bool, named: set[str]
+) -> None:
+    asker.query = replace(asker.query, text="a", method=method)
+    asker.scorer = FakeScorer(needs_text=needs_text)
+    asker.bm25 = {"a": 1.0, "b": 1.0}
+
+    asker.ask(memory_of("a", "b"))
+
+    assert asker.scorer.named == named
+
+
 @pytest.mark.parametrize(("has_facets", "documents"), [(False, 7), (True, 2)])
 def test_a_search_by_words_is_about_the_nodes_that_hold_one(
     asker: Asker, has_facets: bool, documents: int
