@@ -325,6 +325,8 @@ class Found:
     read: frozenset[Sha256] = frozenset()  # those that carry what the reranker reads
     nearest: Sequence[Sha256] = ()  # in the order of each leg
     matched: Sequence[Sha256] = ()
+    reason: str | None = None  # a stable code, where words should have been looked for and were not
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

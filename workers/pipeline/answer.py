@@ -99,6 +99,8 @@ def _answer(
         weight = _semantic_weight(query, engines, deadline)
         weights = weights_of(query.method, weight, encoded.encoding is not None)
         found = recall(encoded.vector, weights)
+        if found.reason is not None:
+            weights = Weights(1.0, 0.0)  # without words the meaning has all of it
         fused = fuse(found.candidates, weights)
     with stages.stage("rerank"):
         # Without time left for the walk there would be no hits at all, however many were reranked.
@@ -119,10 +121,12 @@ def _answer(
             facets = _counted(counting)
         uncounted = None if facets else "facets_timeout"
     messages = (
+        found.message,
         encoded.message or reranked.message,
         "its facets were not counted in time" if uncounted else None,
     )
-    reason = encoded.missing or reranked.reason or uncounted
+    reason = encoded.missing or found.reason or reranked.reason or uncounted
+    has_words = query.method is not Method.SEMANTIC and found.reason is None
     return Outcome(
         project,
         Status.SUCCESSFUL if reason is None else Status.PARTIAL,
@@ -138,7 +142,7 @@ def _answer(
         stages_ms=stages.spent,
         embedding_cache=encoded.origin,
         reranker=engines.reranker.name if engines.rerank_depth and reranked.has_scored else None,
-        lexical_engine=None if query.method is Method.SEMANTIC else engines.lexical.engine,
+        lexical_engine=engines.lexical.engine if has_words else None,
         explained=_explain(query, fused, found, reranked, hits) if query.is_explained else (),
     )
 

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from workers.deadline import Deadline
+from workers.errors import DeadlineExceeded, LexicalEngineUnavailable
 from workers.model import (
     Candidate,
     Found,
@@ -23,6 +24,8 @@ from workers.model import (
 )
 from workers.pipeline.engines import Engines
 from workers.pipeline.walk import FANS
+
+MEANING_SHARE = 0.5  # of the time, which is left for meaning where words take too long
 
 Recall = Callable[[Vector | None, Weights], Found]
 """Finds the candidates of a question once it is encoded; None: there is no encoding."""
@@ -39,12 +42,39 @@ def begin_recall(query: Query, engines: Engines, deadline: Deadline) -> Recall:
             if vector is None
             else both.recall(query, vector, weights, _most(query, engines), engines.reads, deadline)
         )
-    matching: Future[Matched] = engines.beside(lambda: _matches(query, engines, deadline))
-    return lambda vector, _weights: (
-        _by_words(matching.result())
-        if vector is None
-        else _by_both(query, vector, matching.result(), engines, deadline)
-    )
+    end = deadline
+    if query.method is Method.HYBRID:
+        end = deadline.earlier_by(MEANING_SHARE * deadline.remaining())
+    matching = engines.beside(lambda: _matches(query, engines, end))
+    return lambda vector, _weights: _apart(query, vector, matching, engines, deadline)
+
+
+def _apart(
+    query: Query,
+    vector: Vector | None,
+    matching: Future[Matched],
+    engines: Engines,
+    deadline: Deadline,
+) -> Found:
+    """With what each leg found by itself; by meaning alone where words fail while there is time.
+
+    Raises:
+        DeadlineExceeded, LexicalEngineUnavailable: nothing but words can answer.
+    """
+    try:
+        matched = matching.result()
+        if vector is None:
+            return _by_words(matched)
+        return _by_both(query, vector, matched, engines, deadline)
+    except (DeadlineExceeded, LexicalEngineUnavailable) as error:
+        if vector is None or query.method is not Method.HYBRID or deadline.passed():
+            raise
+        is_late = isinstance(error, DeadlineExceeded)
+        return replace(
+            _by_meaning(query, vector, engines, deadline),
+            reason="lexical_timeout" if is_late else error.code,
+            message=f"searched by meaning alone: {'no time for words' if is_late else error}",
+        )
 
 
 def _most(query: Query, engines: Engines) -> int | None:

@@ -21,6 +21,7 @@ from workers.deadline import Deadline
 from workers.errors import (
     DeadlineExceeded,
     EmbeddingServiceUnavailable,
+    LexicalEngineUnavailable,
     NotReranked,
     PoimenError,
 )
@@ -403,6 +404,46 @@ def test_searching_by_words_finds_only_what_holds_one(asker: Asker) -> None:
 
     assert ids(outcome.hits) == ["c", "b"]
     assert [hit.fused for hit in outcome.hits] == [hit.lexical for hit in outcome.hits]
+
+
+def test_without_a_lexical_engine_the_meaning_answers_and_it_is_said(hybrid: Asker) -> None:
+    def fail() -> None:
+        raise LexicalEngineUnavailable("OpenSearch refused")
+
+    hybrid.on_words = fail
+
+    outcome = hybrid.ask(memory_of("a", "b"))
+
+    assert len(outcome.hits) == 2
+    assert {(hit.lexical, hit.semantic_weight) for hit in outcome.hits} == {(None, 1.0)}
+    assert (outcome.status, outcome.reason) == (Status.PARTIAL, "lexical_engine_unavailable")
+    assert outcome.message == "searched by meaning alone: OpenSearch refused"
+    assert outcome.lexical_engine is None
+
+
+def test_words_that_take_half_of_the_time_are_done_without(hybrid: Asker) -> None:
+    hybrid.on_words = hybrid.clock.taking(1.2)
+
+    outcome = hybrid.ask(memory_of("a"))
+
+    assert ids(outcome.hits) == ["a"]
+    assert (outcome.status, outcome.reason) == (Status.PARTIAL, "lexical_timeout")
+
+
+def test_words_alone_have_all_of_the_time_and_fail_with_their_engine(asker: Asker) -> None:
+    asker.query = replace(asker.query, method=Method.LEXICAL)
+    asker.bm25 = {"a": 1.0}
+    asker.on_words = asker.clock.taking(1.2)
+    slow = asker.ask(memory_of("a"))
+
+    def fail() -> None:
+        raise LexicalEngineUnavailable("OpenSearch refused")
+
+    asker.on_words = fail
+    failed = asker.ask(memory_of("a"))
+
+    assert (slow.status, ids(slow.hits)) == (Status.SUCCESSFUL, ["a"])
+    assert (failed.status, failed.reason) == (Status.FAILED, "lexical_engine_unavailable")
 
 
 def test_without_an_embedding_the_words_answer_and_it_is_said(hybrid: Asker) -> None:
