@@ -161,6 +161,18 @@ def test_the_score_of_a_given_node_is_that_of_recall(memory: Memory) -> None:
     assert memory.of().scores("word1", LEVELS, [], LATER) == []
 
 
+def test_of_given_nodes_those_that_hold_the_very_name_are_told(memory: Memory) -> None:
+    whole, parts = node_of("call soft_logout now"), node_of("a soft way to logout")
+    other, elsewhere = node_of("talk"), node_of("soft_logout", project="q")
+    memory.store(whole, parts, other, elsewhere)
+    given = [node.sha256 for node in (parts, other, whole, elsewhere)] + ["0" * 64]
+
+    assert memory.of().holding("soft_logout", given, LATER) == {whole.sha256}
+    assert memory.of().holding("soft_logout", [], LATER) == frozenset()
+    assert memory.of().holding("talk", given, LATER) == frozenset()
+    assert memory.of().holding("how does soft_logout work", given, LATER) == frozenset()
+
+
 # --- levels, projects, filters
 
 

@@ -87,15 +87,30 @@ class ProjectIndex:
         terms = self._search_text.query_terms(text)
         if not terms or not nodes:
             return [0.0] * len(nodes)
-        given = {"ids": {"values": [document_id(self._project, sha256) for sha256 in nodes]}}
         search = {
             "size": len(nodes),
             "track_total_hits": False,
-            "query": _holding(terms, [*self._own(levels), given]),
+            "query": _holding(terms, [*self._own(levels), self._given(nodes)]),
         }
         (hits,) = self._search([search], deadline)
         scores = {hit["_id"]: hit["_score"] * FACTOR for hit in hits["hits"]}
         return [scores.get(document_id(self._project, sha256), 0.0) for sha256 in nodes]
+
+    def holding(self, text: str, nodes: Sequence[Sha256], deadline: Deadline) -> frozenset[Sha256]:
+        names = self._search_text.query_names(text)
+        if not names or not nodes:
+            return frozenset()
+        search = {
+            "size": len(nodes),
+            "track_total_hits": False,
+            "docvalue_fields": ["sha256"],
+            "query": {"bool": {"filter": [self._given(nodes), {"terms": {"terms": names}}]}},
+        }
+        (hits,) = self._search([search], deadline)
+        return frozenset(hit["fields"]["sha256"][0] for hit in hits["hits"])
+
+    def _given(self, nodes: Sequence[Sha256]) -> Clause:
+        return {"ids": {"values": [document_id(self._project, sha256) for sha256 in nodes]}}
 
     def _own(self, levels: Sequence[Level]) -> list[Clause]:
         return [
