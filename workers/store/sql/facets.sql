@@ -19,7 +19,7 @@ WITH asked AS MATERIALIZED (
 -- How many nodes hold one of the words. It goes on from lexical.sql's `weighed`. The nodes of a single
 -- word are counted there already; those of several are hashed, for count(DISTINCT) would sort them.
 SELECT CASE WHEN (SELECT count(*) FROM weighed) < 2
-            THEN (SELECT coalesce(sum(nodes), 0)::bigint FROM counted)
+            THEN (SELECT coalesce(sum(nodes), 0)::bigint FROM frequency)
             ELSE (SELECT count(*)
                     FROM (SELECT own.node
                             FROM weighed
