@@ -112,6 +112,10 @@ def test_a_search_by_words_alone_fails_while_the_server_is_away(searched: Search
     assert (answer.status_code, answer.json()["error"]) == (503, "lexical_engine_unavailable")
     assert "HTTP 503" in answer.json()["detail"]
     assert "hunter2" not in answer.text
+    hybrid = searched.service.ask("what uses the bridge here", project="ops", method="hybrid")
+    assert hybrid["degraded"]
+    assert [one["code"] for one in hybrid["warning_details"]] == ["lexical_engine_unavailable"]
+    assert hybrid["results"][0]["text"] == "the bridge uses port 8443"
     assert searched.opensearch_says()["state"] == "degraded"
     code, said = searched.mem("doctor")
     assert code == 5
