@@ -174,6 +174,10 @@ class Searchable(Protocol):
         """The same candidates with what a reranker reads of them."""
         ...
 
+    def read_evidence(self, candidates: Sequence[Candidate], deadline: Deadline) -> list[Candidate]:
+        """The same candidates with the tokens of the first turns they rest on behind their own."""
+        ...
+
     def load(self, nodes: Sequence[Sha256], fans: Sequence[int], deadline: Deadline) -> Loaded:
         """The nodes, and the edges within `len(fans)` hops of them.
 

@@ -34,10 +34,19 @@ def store(database: Database, *nodes: tuple[Node, bytes | None]) -> None:
         )
 
 
-def read(database: Database, *nodes: Node, reads: Reads = Reads.TOKENS) -> Sequence[Candidate]:
+def read(database: Database, *nodes: Node) -> Sequence[Candidate]:
+    search = searched(database)
+    found = [Candidate(node.sha256, node.level, None) for node in nodes]
+    return search.read(found, Reads.TOKENS, LATER)
+
+
+def read_with_evidence(database: Database, *nodes: Node) -> Sequence[Candidate]:
+    return searched(database).read_evidence(read(database, *nodes), LATER)
+
+
+def searched(database: Database) -> ProjectSearch:
     indexed = IndexedProjects(database, 1, time.monotonic)
-    search = ProjectSearch(database, "p", 1, TOKEN_MODEL, indexed, 20_000)
-    return search.read([Candidate(node.sha256, node.level, None) for node in nodes], reads, LATER)
+    return ProjectSearch(database, "p", 1, TOKEN_MODEL, indexed, 20_000)
 
 
 def test_a_candidate_has_its_place_in_its_source(database: Database) -> None:
@@ -60,54 +69,30 @@ def test_a_note_is_read_with_the_first_two_turns_it_rests_on(database: Database)
         (note, b"n" * 128),
     )
 
-    (found,) = read(database, note)
+    (found,) = read_with_evidence(database, note)
 
     assert found.tokens == b"n" * 128 + b"\x02" * 128 + b"\x00" * 128
     assert found.text_length == 4 + 100 + 1
 
 
-def test_only_the_first_candidates_are_read_with_their_evidence(database: Database) -> None:
-    turn = node_of("p", "turn")
-    notes = [node_of("p", f"note {n}", Level.L1, parents=(turn.sha256,)) for n in range(12)]
-    store(database, (turn, b"turn"), *((note, b"note") for note in notes))
-
-    found = read(database, *notes)
-
-    assert [one.tokens for one in found] == [b"noteturn"] * 10 + [b"note"] * 2
-
-
-def test_only_turns_are_evidence_and_only_of_notes(database: Database) -> None:
-    turn = node_of("p", "turn")
-    page = node_of("p", "a whole page", kind=Kind.DOCUMENT)
-    chunk = node_of("p", "chunk", Level.L1, kind=Kind.CHUNK, parents=(turn.sha256,))
-    note = node_of("p", "note", Level.L1, parents=(page.sha256,))
-    synthesis = node_of("p", "synthesis", Level.L2, parents=(note.sha256, turn.sha256))
-    nodes = (turn, page, chunk, note, synthesis)
+def test_only_turns_are_evidence(database: Database) -> None:
+    turn, page = node_of("p", "turn"), node_of("p", "a whole page", kind=Kind.DOCUMENT)
+    of_page = node_of("p", "of a page", Level.L1, parents=(page.sha256,))
+    of_turn = node_of("p", "of a turn", Level.L1, parents=(turn.sha256,))
+    nodes = (turn, page, of_page, of_turn)
     store(database, *((node, node.kind.value.encode()) for node in nodes))
 
-    found = read(database, chunk, note, synthesis)
+    found = read_with_evidence(database, of_page, of_turn)
 
-    assert [one.tokens for one in found] == [b"chunk", b"note", b"synthesis"]
-    assert [one.text_length for one in found] == [5, 4, 9]
-
-
-def test_a_note_or_turn_that_was_not_prepared_adds_nothing(database: Database) -> None:
-    turn, bare_turn = node_of("p", "turn"), node_of("p", "bare turn")
-    note = node_of("p", "note", Level.L1, parents=(bare_turn.sha256, turn.sha256))
-    bare_note = node_of("p", "bare note", Level.L1, parents=(turn.sha256,))
-    store(database, (turn, b"turn"), (bare_turn, None), (note, b"note"), (bare_note, None))
-
-    prepared, unprepared = read(database, note, bare_note)
-
-    assert (prepared.tokens, prepared.text_length) == (b"noteturn", 8)
-    assert unprepared.tokens is None
+    assert [one.tokens for one in found] == [b"note", b"noteturn"]
+    assert [one.text_length for one in found] == [9, 13]
 
 
-def test_a_reranker_that_reads_texts_reads_the_note_s_alone(database: Database) -> None:
-    turn = node_of("p", "turn")
-    note = node_of("p", "note", Level.L1, parents=(turn.sha256,))
-    store(database, (turn, b"turn"), (note, b"note"))
+def test_a_turn_that_was_not_prepared_adds_nothing(database: Database) -> None:
+    turn, bare = node_of("p", "turn"), node_of("p", "bare turn")
+    note = node_of("p", "note", Level.L1, parents=(bare.sha256, turn.sha256))
+    store(database, (turn, b"turn"), (bare, None), (note, b"note"))
 
-    (found,) = read(database, note, reads=Reads.TEXT)
+    (found,) = read_with_evidence(database, note)
 
-    assert (found.text, found.text_length, found.tokens) == ("note", 4, None)
+    assert (found.tokens, found.text_length) == (b"noteturn", 8)

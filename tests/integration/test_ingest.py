@@ -249,7 +249,7 @@ def test_odd_texts_come_back_as_they_were(empty_service: Service, text: str) -> 
         empty_service.ingest([TURN | {"text": text, "tags": [text[:99]]}])["status"] == "completed"
     )
 
-    (result,) = empty_service.ask("anything", project="p", level="L0")["results"]
+    (result,) = empty_service.ask("anything", project="p", level="L0", method="semantic")["results"]
     assert (result["text"], result["tags"]) == (text, [text[:99]])
 
 
@@ -259,7 +259,7 @@ def test_instants_at_the_edge_of_time_can_be_answered_with(
 ) -> None:
     empty_service.ingest([TURN | {"occurred_at": instant}])
 
-    (result,) = empty_service.ask("anything", project="p", level="L0")["results"]
+    (result,) = empty_service.ask("anything", project="p", level="L0", method="semantic")["results"]
     assert result["timestamp"] == instant
 
 
@@ -267,7 +267,7 @@ def test_metadata_as_deep_as_is_taken_can_be_answered_with(empty_service: Servic
     deep = json.loads('{"a":' * 97 + "1" + "}" * 97)
     empty_service.ingest([TURN | {"metadata": deep}])
 
-    (result,) = empty_service.ask("anything", project="p", level="L0")["results"]
+    (result,) = empty_service.ask("anything", project="p", level="L0", method="semantic")["results"]
     assert result["metadata"] == deep
 
 

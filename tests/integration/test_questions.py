@@ -451,7 +451,7 @@ def test_a_score_by_words_is_the_same_share_whatever_else_is_found(memory: Servi
     (project,) = answer["explain"]["projects"]
     for candidate in project["candidates"]:
         bm25 = candidate["bm25"]
-        assert candidate["lexical"] == pytest.approx(bm25 / (bm25 + BM25_HALF), abs=1e-9)
+        assert candidate["lexical"] == pytest.approx(bm25**2 / (bm25**2 + BM25_HALF**2), abs=1e-9)
 
 
 def hits(answer: dict[str, Any]) -> list[dict[str, Any]]:

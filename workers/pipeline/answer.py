@@ -20,6 +20,7 @@ from workers.model import (
     Facets,
     Found,
     Hit,
+    Kind,
     Loaded,
     Method,
     Node,
@@ -47,6 +48,7 @@ from workers.pipeline.walk import (
 
 WALK_SHARE = 0.1  # of what remains when reranking begins, at most WALK_MOST_S
 WALK_MOST_S = 0.25
+EVIDENCED_FROM = 0.3  # fused score of notes that are reranked with their evidence
 
 
 @dataclass
@@ -257,6 +259,7 @@ def _rerank(
         with suppress(DeadlineExceeded):  # then reranking has no time either, and says so
             read = {one.sha256: one for one in engines.nodes.read(unread, engines.reads, deadline)}
             best = [read.get(candidate.sha256, candidate) for candidate in best]
+    best = _with_evidence(best, engines, deadline)
     if best and not reranker.needs_text:
         with suppress(DeadlineExceeded, StoreUnavailable):
             shas = [candidate.sha256 for candidate in best]
@@ -264,6 +267,23 @@ def _rerank(
             best = [replace(one, is_named=one.sha256 in named) for one in best]
     question = Question(query.text, encoding)
     return rerank(question, [*best, *fused[depth:]], reranker, depth, deadline, reranker.batch)
+
+
+def _with_evidence(
+    best: Sequence[Candidate], engines: Engines, deadline: Deadline
+) -> Sequence[Candidate]:
+    """Notes that are worth it are read with what they rest on.
+
+    Which are does not depend on the other candidates, or scores of projects would not compare.
+    """
+    noted = [
+        one for one in best if one.tokens and one.kind is Kind.NOTE and one.fused >= EVIDENCED_FROM
+    ]
+    if noted:
+        with suppress(DeadlineExceeded):  # then reranking has no time either, and says so
+            read = {one.sha256: one for one in engines.nodes.read_evidence(noted, deadline)}
+            return [read.get(one.sha256, one) for one in best]
+    return best
 
 
 def _hits(

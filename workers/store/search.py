@@ -40,7 +40,6 @@ LOAD = QUERIES["given"] + QUERIES["loaded"]
 HIT_CHARACTERS = 20_000  # of a hit's text that an answer carries
 PARENT_CHARACTERS = 1_000  # of each parent's
 EVIDENCE = 2  # turns that a note rests on whose tokens the reranker reads with its own
-EVIDENCED = 10  # candidates, the first of recall, among which notes have that
 
 
 class ProjectSearch:
@@ -127,6 +126,16 @@ class ProjectSearch:
             for candidate, row in zip(candidates, rows, strict=True)
         ]
 
+    def read_evidence(self, candidates: Sequence[Candidate], deadline: Deadline) -> list[Candidate]:
+        asked = {"nodes": [one.sha256 for one in candidates], "most": EVIDENCE}
+        statement = Statement(QUERIES["evidence"], self.key | asked)
+        (rows,) = self._database.read([statement], deadline, "force_generic_plan")
+        found = {row["child"]: row for row in rows}
+        return [
+            _with_evidence(one, found[one.sha256]) if one.sha256 in found else one
+            for one in candidates
+        ]
+
     def load(self, nodes: Sequence[Sha256], fans: Sequence[int], deadline: Deadline) -> Loaded:
         statement = Statement(LOAD, self.key | {"nodes": list(nodes)} | _loading(fans))
         (rows,) = self._database.read([statement], deadline, "force_generic_plan")
@@ -190,8 +199,6 @@ def reading(reads: Reads) -> dict[str, Any]:
         "has_length": reads is not Reads.NOTHING,
         "has_tokens": reads is Reads.TOKENS,
         "has_text": reads is Reads.TEXT,
-        "evidence": EVIDENCE,
-        "evidenced": EVIDENCED,
     }
 
 
@@ -205,6 +212,14 @@ def read_of(row: Mapping[str, Any]) -> dict[str, Any]:
         "source": row["source"],
         "position": row["position"],
     }
+
+
+def _with_evidence(candidate: Candidate, evidence: Mapping[str, Any]) -> Candidate:
+    return replace(
+        candidate,
+        tokens=(candidate.tokens or b"") + evidence["tokens"],
+        text_length=candidate.text_length + evidence["text_length"],
+    )
 
 
 def _recalled(plan: str, rows: Rows) -> Recalled:

@@ -350,7 +350,7 @@ def test_three_times_what_is_shown_is_scored(limit: int, depth: int) -> None:
 def test_the_setting_bounds_the_depth_and_zero_turns_it_off() -> None:
     assert build_reranker(20, url="http://h").depth(50) == 20
     assert build_reranker(0, url="http://h").depth(5) == 0
-    assert build_reranker(100).depth(5) == 100
+    assert build_reranker(100).depth(10) == 100
 
 
 def test_the_key_is_a_bearer_token(stub: ModelStub) -> None:

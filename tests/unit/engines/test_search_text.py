@@ -1,7 +1,6 @@
 """What lexical search makes of texts and questions: the same of both."""
 
 import re
-import time
 import unicodedata
 
 import pytest
@@ -232,13 +231,8 @@ def test_a_language_has_its_own_stems() -> None:
     [part * 50_000 for part in ("a-", "aB", "漢", ".", "a+", "'s", "#a@", "a://", "_a", "é\u0301")],
     ids=lambda text: text[:4],
 )
-def test_no_text_takes_long_or_has_too_many_terms(text: str) -> None:
-    began = time.process_time()
-
-    terms = ENGLISH.terms(text)
-
-    assert time.process_time() - began < 2
-    assert terms.total() <= MOST_OCCURRENCES
+def test_no_text_has_too_many_terms(text: str) -> None:
+    assert ENGLISH.terms(text).total() <= MOST_OCCURRENCES
 
 
 def test_a_turn_is_searched_by_its_text_and_a_chunk_by_its_headings_too() -> None:

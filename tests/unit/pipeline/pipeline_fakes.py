@@ -137,6 +137,7 @@ class FakeMemory:
     on_count: Callable[[], None] = nothing
     holding: int = 0  # nodes that hold a word of the question
     forgotten: frozenset[str] = frozenset()  # deleted after recall saw them
+    prepared: dict[str, Kind] = field(default_factory=dict)  # what has tokens for the reranker
     asked_depths: list[int] = field(default_factory=list)
     asked_filters: list[Filters] = field(default_factory=list)
     reads: list[tuple[Reads, list[str]]] = field(default_factory=list)  # what, and of which nodes
@@ -159,7 +160,11 @@ class FakeMemory:
         nearest = sorted(asked, key=lambda name: (self.distances[name], name))[:depth]
         besides = [name for name in also if name in self.distances and name not in nearest]
         found = [
-            candidate(name, self.distances[name], self.nodes[name].level)
+            replace(
+                candidate(name, self.distances[name], self.nodes[name].level),
+                kind=self.prepared.get(name),
+                tokens=name.encode() if name in self.prepared else None,
+            )
             for name in (*nearest, *besides)
         ]
         if reads is not Reads.NOTHING:
@@ -187,6 +192,10 @@ class FakeMemory:
         recalled = self.recall(query, levels, depth, (), Reads.NOTHING, deadline, filters)
         best = recalled.candidates[:hits]
         return replace(recalled, candidates=best), self.load(ids(best), fans, deadline)
+
+    def read_evidence(self, candidates: Sequence[Candidate], deadline: Deadline) -> list[Candidate]:
+        in_time(deadline)
+        return [replace(one, tokens=(one.tokens or b"") + b"evidence") for one in candidates]
 
     def holders(self, query: Query, deadline: Deadline) -> int:
         self.on_count()

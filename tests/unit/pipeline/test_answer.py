@@ -1,6 +1,6 @@
 """How one project answers one question, and every way in which it may not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -26,13 +26,16 @@ from workers.errors import (
     PoimenError,
 )
 from workers.model import (
+    Candidate,
     Encoding,
     Facets,
     Filters,
+    Kind,
     Level,
     Method,
     Outcome,
     Query,
+    Question,
     Reads,
     Status,
     Unreturned,
@@ -404,6 +407,27 @@ def test_searching_by_words_finds_only_what_holds_one(asker: Asker) -> None:
 
     assert ids(outcome.hits) == ["c", "b"]
     assert [hit.fused for hit in outcome.hits] == [hit.lexical for hit in outcome.hits]
+
+
+def test_a_note_that_scores_well_is_reranked_with_its_evidence(hybrid: Asker) -> None:
+    asked: list[Candidate] = []
+
+    class Listening(FakeScorer):
+        def score(
+            self, question: Question, candidates: Sequence[Candidate], deadline: Deadline
+        ) -> list[float | None]:
+            asked.extend(candidates)
+            return super().score(question, candidates, deadline)
+
+    hybrid.scorer = Listening()
+    memory = memory_of("near", "far", "turn", "bare")
+    memory.distances |= {"near": 0.1, "far": 0.9, "turn": 0.1, "bare": 0.1}
+    memory.prepared = {"near": Kind.NOTE, "far": Kind.NOTE, "turn": Kind.TURN}
+
+    hybrid.ask(memory)
+
+    tokens = {one.sha256: one.tokens for one in asked}
+    assert tokens == {"near": b"nearevidence", "far": b"far", "turn": b"turn", "bare": None}
 
 
 def test_without_a_lexical_engine_the_meaning_answers_and_it_is_said(hybrid: Asker) -> None:

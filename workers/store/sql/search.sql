@@ -86,11 +86,9 @@ WITH counted AS (
 -- one row with that alone. What a reranker reads of them is looked up after (OFFSET 0 keeps the
 -- planner from turning that into joins, which cost more than the search). The size of a very long
 -- text stands for its characters: counting them would read all of it, and beyond so many none makes
--- a difference. The first notes have the tokens of the first turns that they rest on behind their
--- own, and their length in their own.
+-- a difference.
 SELECT counted.documents, ranked.*, node.kind, node.source, node.position, node.text,
-       node.text_length + coalesce(evidence.text_length, 0) AS text_length,
-       tokens.tokens || coalesce(evidence.tokens, '') AS tokens
+       node.text_length, tokens.tokens
   FROM counted
   LEFT JOIN ranked ON true
   LEFT JOIN LATERAL (
@@ -107,24 +105,27 @@ SELECT counted.documents, ranked.*, node.kind, node.source, node.position, node.
         WHERE %(has_tokens)s AND project = %(project)s AND token_model = %(token_model)s
           AND sha256 = ranked.sha256
        OFFSET 0) AS tokens ON true
-  LEFT JOIN LATERAL (
-       SELECT string_agg(turn.tokens, ''::bytea ORDER BY precedence, parent) AS tokens,
-              sum(turn.text_length) AS text_length
-         FROM (SELECT parent, precedence
-                 FROM memory_edge
-                WHERE project = %(project)s AND child = ranked.sha256
-                ORDER BY precedence, parent
-                LIMIT %(evidence)s) AS edge
-        CROSS JOIN LATERAL (
-              SELECT held.tokens, length(text) AS text_length
-                FROM memory_node AS parent
-                JOIN node_tokens AS held USING (project, sha256)
-               WHERE parent.project = %(project)s AND parent.sha256 = edge.parent
-                 AND parent.kind = 'turn' AND held.token_model = %(token_model)s
-              OFFSET 0) AS turn
-        WHERE %(has_tokens)s AND node.kind = 'note' AND ranked.rank <= %(evidenced)s
-       OFFSET 0) AS evidence ON true
  ORDER BY ranked.rank
+
+-- name: evidence
+-- What a reranker reads of the first turns that each of these nodes rests on.
+SELECT edge.child, string_agg(turn.tokens, ''::bytea ORDER BY precedence, parent) AS tokens,
+       sum(turn.text_length)::integer AS text_length
+  FROM unnest(%(nodes)s::text[]) AS asked (sha256)
+ CROSS JOIN LATERAL (
+       SELECT child, parent, precedence
+         FROM memory_edge
+        WHERE project = %(project)s AND child = asked.sha256
+        ORDER BY precedence, parent
+        LIMIT %(most)s) AS edge
+ CROSS JOIN LATERAL (
+       SELECT held.tokens, length(text) AS text_length
+         FROM memory_node AS parent
+         JOIN node_tokens AS held USING (project, sha256)
+        WHERE parent.project = %(project)s AND parent.sha256 = edge.parent
+          AND parent.kind = 'turn' AND held.token_model = %(token_model)s
+       OFFSET 0) AS turn
+ GROUP BY edge.child
 
 -- name: hits
 -- The best %(hits)s of the nearest, for an answer whose order is recall's; where there are none, one
