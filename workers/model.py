@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,9 +180,11 @@ class Query:
         return min(500, max(50, 10 * self.limit))
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A node that recall found; scored again by the reranker."""
+class Candidate(NamedTuple):
+    """A node that recall found; scored again by the reranker.
+
+    A tuple, as each of hundreds is made anew for every score that it gets.
+    """
 
     sha256: Sha256
     level: Level

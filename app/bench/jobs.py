@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from statistics import median
 from typing import Any
@@ -235,12 +235,12 @@ class Exact:
         )
         found = engines.nodes.read(nodes, engines.reads, until)
         bm25 = engines.lexical.scores(asked.text, ASKED, [node.sha256 for node in nodes], until)
-        found = [replace(one, bm25=own) for one, own in zip(found, bm25, strict=True)]
+        found = [one._replace(bm25=own) for one, own in zip(found, bm25, strict=True)]
         fused = fuse(found, Weights(SEMANTIC_WEIGHT, 1 - SEMANTIC_WEIGHT))
         if not self._depth:
             return fused
         scores = reranker.score(asked, fused, until)
-        return [replace(one, rerank_score=own) for one, own in zip(fused, scores, strict=True)]
+        return [one._replace(rerank_score=own) for one, own in zip(fused, scores, strict=True)]
 
 
 # One job after the other: how soon who waits for it knows that it has ended.

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from workers.deadline import Clock, Deadline
 from workers.errors import (
     DeadlineExceeded,
     EmbeddingServiceUnavailable,
+    LexicalEngineUnavailable,
     PoimenError,
     StoreUnavailable,
 )
@@ -48,7 +49,7 @@ from workers.pipeline.walk import (
 
 WALK_SHARE = 0.1  # of what remains when reranking begins, at most WALK_MOST_S
 WALK_MOST_S = 0.25
-EVIDENCED_FROM = 0.3  # fused score of notes that are reranked with their evidence
+EVIDENCED_FROM = 0.3
 
 
 @dataclass
@@ -261,10 +262,11 @@ def _rerank(
             best = [read.get(candidate.sha256, candidate) for candidate in best]
     best = _with_evidence(best, engines, deadline)
     if best and not reranker.needs_text:
-        with suppress(DeadlineExceeded, StoreUnavailable):
+        with suppress(DeadlineExceeded, StoreUnavailable, LexicalEngineUnavailable):
             shas = [candidate.sha256 for candidate in best]
             named = engines.lexical.holding(query.text, shas, deadline)
-            best = [replace(one, is_named=one.sha256 in named) for one in best]
+            if named:
+                best = [one._replace(is_named=one.sha256 in named) for one in best]
     question = Question(query.text, encoding)
     return rerank(question, [*best, *fused[depth:]], reranker, depth, deadline, reranker.batch)
 

@@ -6,7 +6,6 @@ ranks do, would say as much about them as about the one it scores.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from workers.model import Candidate, Method, Weights
 
@@ -33,8 +32,7 @@ def fuse(candidates: Iterable[Candidate], weights: Weights) -> list[Candidate]:
     Retrieval", TOIS 2023).
     """
     fused = [
-        replace(
-            one,
+        one._replace(
             fused=weights.semantic * (one.semantic or 0.0) + weights.lexical * (one.lexical or 0.0),
         )
         for one in candidates

@@ -138,7 +138,7 @@ def _by_both(
         others = engines.lexical.scores(query.text, query.levels, unscored, deadline)
         scores |= zip(unscored, others, strict=True)
     candidates = [
-        replace(one, bm25=scores[sha256]) for sha256, one in (by_words | measured).items()
+        one._replace(bm25=scores[sha256]) for sha256, one in (by_words | measured).items()
     ]
     return Found(
         candidates,

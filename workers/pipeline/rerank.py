@@ -1,7 +1,7 @@
 """Reordering candidates by their score against the question."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workers.deadline import Deadline
 from workers.errors import DeadlineExceeded, NotReranked
@@ -56,7 +56,7 @@ def rerank(
             if error.reason == LIMITED and scored:
                 break
             return Reranked(tuple(ranking), 0, error.reason, str(error))
-        scored += [replace(c, rerank_score=s) for c, s in zip(chunk, scores, strict=True)]
+        scored += [c._replace(rerank_score=s) for c, s in zip(chunk, scores, strict=True)]
     order = tuple(sorted((*scored, *wanted[len(scored) :], *rest), key=best_first))
     if len(scored) < len(wanted):
         return Reranked(order, len(scored), TRUNCATED, "out of time while reranking")

@@ -1,15 +1,17 @@
 """The connection pool, and the two ways to use it: bounded reads and transactions."""
 
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import psycopg
 from pgvector.psycopg import register_vector
-from psycopg import Connection, errors
+from psycopg import Connection, RawCursor, errors
 from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolTimeout
@@ -208,21 +210,40 @@ def _pipelined(
     try:
         with connection.pipeline():
             connection.execute(_BOUNDS, bounds)
-            cursors = [
-                # Binary: token vectors and timestamps need no parsing, at half the time.
-                connection.cursor(binary=True, row_factory=dict_row).execute(
-                    statement.query.encode(),
-                    statement.arguments,
-                    prepare=False if statement.is_planned_anew else None,
-                )
-                for statement in statements
-            ]
+            cursors = [_execute(connection, statement) for statement in statements]
             return [cursor.fetchall() for cursor in cursors]
     except psycopg.Error:
         # What stood behind the failed statement was never parsed by the server, yet the driver may
         # remember it as prepared: this connection cannot be trusted any more.
         connection.close()
         raise
+
+
+def _execute(connection: Connection[Any], statement: Statement) -> RawCursor[dict[str, Any]]:
+    query, names = _numbered(statement.query)
+    # Binary: token vectors and timestamps need no parsing, at half the time.
+    return RawCursor(connection, row_factory=dict_row).execute(
+        query,
+        [statement.arguments[name] for name in names],
+        prepare=False if statement.is_planned_anew else None,
+        binary=True,
+    )
+
+
+@cache
+def _numbered(query: str) -> tuple[bytes, list[str]]:
+    """A statement with its arguments by number, as PostgreSQL takes it, and which they are.
+
+    The driver would do the same, but for a long statement each time it is sent.
+    """
+    names: dict[str, int] = {}
+
+    def number(name: re.Match[str]) -> str:
+        if name[0] == "%%":
+            return "%"
+        return f"${names.setdefault(name[1], len(names) + 1)}"
+
+    return re.sub(r"%%|%\((\w+)\)s", number, query).encode(), list(names)
 
 
 def _configure(connection: Connection[Any]) -> None:

@@ -8,7 +8,6 @@ from workers.model import (
     BM25_HALF,
     Candidate,
     Found,
-    Level,
     Query,
     Reads,
     Sha256,
@@ -18,7 +17,7 @@ from workers.model import (
 from workers.store.database import Database, Rows, Statement
 from workers.store.lexical import KEPT, WEIGHED, asking
 from workers.store.queries import load_queries
-from workers.store.search import QUERIES, ProjectSearch, read_of, reading
+from workers.store.search import LEVELS, QUERIES, ProjectSearch, read_of, reading
 
 RECALL = "\n".join(
     (WEIGHED, ",", QUERIES["nearest_exact"], load_queries("hybrid.sql")["both"], QUERIES["read"])
@@ -69,7 +68,7 @@ def _found(rows: Rows, reads: Reads) -> Found:
         return Found((), 0, documents, "exact")
     candidates = [
         Candidate(
-            row["sha256"], Level(row["level"]), row["distance"], bm25=row["bm25"], **read_of(row)
+            row["sha256"], LEVELS[row["level"]], row["distance"], bm25=row["bm25"], **read_of(row)
         )
         for row in rows
     ]

@@ -1,5 +1,4 @@
 import random
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -213,10 +212,10 @@ def test_length_changes_the_score_smoothly(is_turn: bool) -> None:
 
 def test_the_very_name_that_was_asked_for_outweighs_all_of_its_parts() -> None:
     asked = query()
-    alike = replace(candidate(passage(4, 1), distance=0.0), text_length=1)
-    named = replace(candidate(passage(4, 2), distance=0.6), text_length=1, is_named=True)
+    alike = candidate(passage(4, 1), distance=0.0)._replace(text_length=1)
+    named = candidate(passage(4, 2), distance=0.6)._replace(text_length=1, is_named=True)
 
-    parts, whole, plain = score(asked, [alike, named, replace(named, is_named=False)])
+    parts, whole, plain = score(asked, [alike, named, named._replace(is_named=False)])
 
     assert parts is not None
     assert whole is not None
@@ -225,9 +224,9 @@ def test_the_very_name_that_was_asked_for_outweighs_all_of_its_parts() -> None:
 
 
 def test_its_own_words_say_nothing_of_a_short_turn() -> None:
-    silent, wordy = (replace(candidate(passage(4, 1)), bm25=bm25) for bm25 in (0.0, 24.0))
-    turns = [replace(one, kind=Kind.TURN) for one in (silent, wordy)]
-    notes = [replace(one, kind=Kind.NOTE) for one in (silent, wordy)]
+    silent, wordy = (candidate(passage(4, 1))._replace(bm25=bm25) for bm25 in (0.0, 24.0))
+    turns = [one._replace(kind=Kind.TURN) for one in (silent, wordy)]
+    notes = [one._replace(kind=Kind.NOTE) for one in (silent, wordy)]
 
     of_turns, of_notes = score(query(), turns), score(query(), notes)
 
@@ -239,7 +238,7 @@ def test_its_own_words_say_nothing_of_a_short_turn() -> None:
 
 def placed(packed: bytes | None, position: int | None, **fields: Any) -> Candidate:
     beside = {"kind": Kind.TURN, "source": "talk", "position": position} | fields
-    return replace(candidate(packed), **beside)
+    return candidate(packed)._replace(**beside)
 
 
 def alone(one: Candidate) -> float:
@@ -285,7 +284,7 @@ def test_what_was_said_before_counts_more_than_what_comes_after_and_than_what_is
 )
 def test_only_what_stands_beside_it_in_its_source_is_a_neighbour(other: dict[str, Any]) -> None:
     answering = COMPRESSOR.compress(np.arange(COMMON, COMMON + 9), states(9, 99))
-    here, elsewhere = placed(passage(4, 1), 7), replace(placed(answering, 6), **other)
+    here, elsewhere = placed(passage(4, 1), 7), placed(answering, 6)._replace(**other)
 
     assert score(query(), [here, elsewhere])[0] == alone(here)
 

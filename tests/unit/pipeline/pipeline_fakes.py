@@ -160,8 +160,7 @@ class FakeMemory:
         nearest = sorted(asked, key=lambda name: (self.distances[name], name))[:depth]
         besides = [name for name in also if name in self.distances and name not in nearest]
         found = [
-            replace(
-                candidate(name, self.distances[name], self.nodes[name].level),
+            candidate(name, self.distances[name], self.nodes[name].level)._replace(
                 kind=self.prepared.get(name),
                 tokens=name.encode() if name in self.prepared else None,
             )
@@ -177,7 +176,7 @@ class FakeMemory:
     ) -> list[Candidate]:
         in_time(deadline)
         self.reads.append((reads, ids(candidates)))
-        return [replace(one, text_length=10) for one in candidates]
+        return [one._replace(text_length=10) for one in candidates]
 
     def recall_and_load(
         self,
@@ -195,7 +194,7 @@ class FakeMemory:
 
     def read_evidence(self, candidates: Sequence[Candidate], deadline: Deadline) -> list[Candidate]:
         in_time(deadline)
-        return [replace(one, tokens=(one.tokens or b"") + b"evidence") for one in candidates]
+        return [one._replace(tokens=(one.tokens or b"") + b"evidence") for one in candidates]
 
     def holders(self, query: Query, deadline: Deadline) -> int:
         self.on_count()

@@ -1,7 +1,5 @@
 """Two legs make one ranking, and neither is given what it did not find."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,7 +83,7 @@ def test_the_order_is_total_whatever_order_the_legs_came_in(
 
 
 def test_what_was_reranked_comes_before_what_was_not() -> None:
-    plain = replace(found("a", 0.0, 50.0), fused=0.9)
-    scored = replace(found("b", 1.0, 0.0), fused=0.1, rerank_score=0.01)
+    plain = found("a", 0.0, 50.0)._replace(fused=0.9)
+    scored = found("b", 1.0, 0.0)._replace(fused=0.1, rerank_score=0.01)
 
     assert sorted([plain, scored], key=best_first) == [scored, plain]

@@ -205,7 +205,7 @@ def test_merging_one_project_keeps_the_order_its_reranker_gave(
     drawn: list[tuple[float | None, int]],
 ) -> None:
     candidates = [
-        replace(candidate(f"{place:02}", tenths / 10), rerank_score=score)
+        candidate(f"{place:02}", tenths / 10)._replace(rerank_score=score)
         for place, (score, tenths) in enumerate(drawn)
     ]
     ranked = sorted(candidates, key=best_first)
