@@ -76,6 +76,7 @@ from workers.store.records import PostgresRecords
 from workers.store.redis import check_redis, check_writes, connect, reachable, wait_for
 from workers.store.served import RedisServed
 from workers.store.word_backlog import count_listed
+from workers.verification import Verified, verify
 from workers.word_index import Follower, stop_following
 
 if TYPE_CHECKING:
@@ -430,6 +431,17 @@ def renew_terms(
     """
     with _opened(database_url, _REINDEX_TIMEOUT_S) as database:
         return renew(database, settings.search_language, project, told, is_all=is_all)
+
+
+def verify_memory(
+    database_url: str,
+    project: ProjectName | None,
+    most_findings: int,
+    told: Callable[[int, int], None],
+) -> Verified:
+    """Look at every name, edge and citation; told: how many of how many nodes are done."""
+    with _opened(database_url, _REINDEX_TIMEOUT_S) as database:
+        return verify(database, project, most_findings, told)
 
 
 def renew_word_index(

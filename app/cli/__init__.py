@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": ("app.cli.demo:demo", "Start it, fill it from a file and ask it two questions."),
     "keys": ("app.cli.keys:keys", "Create, list and revoke API keys."),
     "migrate": ("app.cli.migrate:migrate_command", "Bring your own database up to date."),
+    "verify": ("app.cli.verify:verify", "Check that everything stored can be traced."),
     "lexical": ("app.cli.lexical:lexical", "Analyse the memory's words anew."),
     "reindex": ("app.cli.reindex:reindex", "Bring the memory to another embedding model."),
     "bench": ("app.cli.bench:bench", "Measure what questions and storing cost."),

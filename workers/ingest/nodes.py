@@ -20,6 +20,9 @@ from workers.wording import place_of, wrong
 FAULTS_TOLD = 10
 """Of one node: a list may hold a fault in each member."""
 
+MOST_EQUAL = 100_000
+"""Nodes of one source that are alike in everything their names are made of."""
+
 FindNodes = Callable[[ProjectName, Iterable[Sha256]], Mapping[Sha256, Level]]
 """Which of these sha256s a project already holds, with their levels."""
 
@@ -53,9 +56,33 @@ def node_sha256(
     `occurrence` tells equal texts of one source apart (0, 1, ...), so that a paragraph inserted
     above re-keys nothing, and equal text in two projects is two nodes.
     """
-    array = [project, level, kind, source, text, occurrence]
+    hashed = _hashed_but_for_occurrence(project, level, kind, source, text)
+    hashed.update(f"{occurrence}]".encode())
+    return hashed.hexdigest()
+
+
+def find_occurrence(
+    project: ProjectName, level: str, kind: str, source: str, text: str, sha256: Sha256
+) -> int | None:
+    """Which of its equals a node is: the one number that its name does not tell.
+
+    None: this is not the name of such a node, or there are more than MOST_EQUAL of them.
+    """
+    begun = _hashed_but_for_occurrence(project, level, kind, source, text)
+    for occurrence in range(MOST_EQUAL):
+        hashed = begun.copy()
+        hashed.update(f"{occurrence}]".encode())
+        if hashed.hexdigest() == sha256:
+            return occurrence
+    return None
+
+
+def _hashed_but_for_occurrence(
+    project: ProjectName, level: str, kind: str, source: str, text: str
+) -> "hashlib._Hash":
+    array = [project, level, kind, source, text]
     data = json.dumps(array, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(data.encode()).hexdigest()
+    return hashlib.sha256((data[:-1] + ",").encode())
 
 
 def read_nodes(

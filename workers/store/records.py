@@ -10,7 +10,7 @@ from psycopg import Connection
 
 from workers.deadline import Deadline
 from workers.errors import NodeNotFound, ProjectNotFound, SourceNotFound
-from workers.ingest.nodes import node_sha256
+from workers.ingest.nodes import find_occurrence
 from workers.model import Principal, ProjectName, Sha256
 from workers.store.database import Database, Statement
 from workers.store.queries import load_queries
@@ -211,5 +211,4 @@ def _node_line(project: ProjectName, row: dict[str, Any]) -> dict[str, Any]:
 def _occurrence(project: ProjectName, row: dict[str, Any]) -> int:
     """Which of its equals in its source a node is: the one number that its name does not tell."""
     same = (project, row["level"], row["kind"], row["source"], row["text"])
-    numbers = range(100_000)
-    return next((n for n in numbers if node_sha256(*same, occurrence=n) == row["sha256"]), 0)
+    return find_occurrence(*same, row["sha256"]) or 0
