@@ -49,7 +49,7 @@ from workers.pipeline.walk import (
 
 WALK_SHARE = 0.1  # of what remains when reranking begins, at most WALK_MOST_S
 WALK_MOST_S = 0.25
-EVIDENCED_FROM = 0.3
+EVIDENCED_FROM = 0.4  # fused score of notes that are reranked with their evidence
 
 
 @dataclass
