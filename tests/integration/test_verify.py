@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration.service import Service
 from tests.integration.test_export import fill
+from workers.ingest.nodes import node_sha256
+from workers.model import Kind, Level
 
 Found = dict[str, Any]
 
@@ -149,16 +150,17 @@ def test_without_json_each_finding_is_a_row_and_the_counts_go_beside_it(memory: 
     assert "1 with a wrong hash" in ran.stderr
 
 
-def test_a_large_document_comes_alone_and_nothing_is_left_out(
-    memory: Service, tmp_path: Path
-) -> None:
-    page = tmp_path / "large.md"
-    page.write_text("".join(f"# {number}\n\n{'word ' * 400}\n" for number in range(300)))
-    assert memory.mem("ingest", str(page), "-p", "large").returncode == 0
+def test_a_text_larger_than_what_is_read_at_a_time_leaves_nothing_out(memory: Service) -> None:
+    with memory.connect() as connection:
+        for text in ("word " * 2_000_000, "after it", "and one more"):
+            sha256 = node_sha256("p", Level.L0, Kind.DOCUMENT, "large", text, 0)
+            connection.execute(
+                "INSERT INTO memory_node (project, sha256, level, kind, source, text)"
+                " VALUES ('p', %s, 'L0', 'document', 'large', %s)",
+                [sha256, text],
+            )
 
-    found = verified(memory, "-p", "large")
+    found = verified(memory)
 
-    assert found["nodes"] == count(
-        memory, "SELECT count(*) FROM memory_node WHERE project = 'large'"
-    )
-    assert found["citations_checked"] == found["nodes"] - 1 > 250
+    assert found["nodes"] == count(memory, "SELECT count(*) FROM memory_node")
+    assert found["findings"] == []
