@@ -36,9 +36,11 @@ class Follower:
     and each write has a number, for one that was given up and arrives all the same.
     """
 
-    def __init__(self, database: Database, index: "WordIndex") -> None:
+    def __init__(self, database: Database, index: "WordIndex", batch: int = BATCH) -> None:
+        """batch: nodes of one write."""
         self._database = database
         self._index = index
+        self._batch = batch
 
     def follow(self, end: Deadline, troubled: Troubled) -> int:
         """Work off the list until it is empty or the time is up; how many nodes that were.
@@ -128,7 +130,7 @@ class Follower:
     ) -> int:
         """Write what has waited longest; how many nodes are off the list now."""
         number = backlog.next_number()  # before they are read: later writes know at least as much
-        taken = backlog.take(BATCH)
+        taken = backlog.take(self._batch)
         if not taken:
             return 0
         written = self._index.write([(one.key, one.fields) for one in taken], names, number)

@@ -99,7 +99,9 @@ def run(settings: Settings, options: Options, announce: Announce) -> dict[str, A
             "notes": notes_on(evaluated, judged, dataset),
         }
         if options.sweep is not None:
-            report["sweep"] = _read_sweep(folder, options, parameters, evaluated, judged)
+            report["sweep"] = _read_sweep(
+                folder, options.sweep, options.seed, parameters, evaluated, judged
+            )
     return report | {"took_s": round(time.monotonic() - began, 1)}
 
 
@@ -212,13 +214,13 @@ def _run_sweep(
 
 def _read_sweep(
     folder: Path,
-    options: Options,
+    sweep: Sweep,
+    seed: int,
     parameters: Parameters,
     evaluated: Sequence[Asked],
     judged: Judged,
 ) -> dict[str, Any]:
-    assert options.sweep is not None  # noqa: S101 - only then there is something to read
-    sweep, names = options.sweep, [asked.id for asked in evaluated]
+    names = [asked.id for asked in evaluated]
     default = getattr(parameters, sweep.parameter)
     curves = {}
     for stage in sweep.stages:
@@ -226,7 +228,7 @@ def _read_sweep(
             value: measure(read_run(_sweep_file(folder, sweep, stage, value)), judged, names)
             for value in sweep.with_default(default)
         }
-        curves[stage] = curve_of(measured, sweep.values, default, options.seed)
+        curves[stage] = curve_of(measured, sweep.values, default, seed)
     return {"parameter": sweep.parameter, "default": default, "by_stage": curves}
 
 

@@ -150,7 +150,7 @@ def live_words(database: Database) -> Iterator[OpenSearchWords]:
     """On a real server, which POIMEN_LIVE_OPENSEARCH_URL names; _USER and _PASSWORD likewise."""
     url = os.environ.get("POIMEN_LIVE_OPENSEARCH_URL")
     if url is None:
-        pytest.skip("POIMEN_LIVE_OPENSEARCH_URL is not set")
+        pytest.fail("set POIMEN_LIVE_OPENSEARCH_URL, or leave these tests out with -k")
     account = (os.environ.get(f"POIMEN_LIVE_OPENSEARCH_{name}") for name in ("USER", "PASSWORD"))
     with closing(OpenSearchWords(database, url, *account)) as words:
         words.is_exact = True

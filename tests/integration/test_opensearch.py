@@ -27,7 +27,6 @@ from tests.integration.lexical_memory import (
 from tests.integration.model_stub import Reply, reply
 from tests.integration.search_stub import Request, SearchStub, hits, only
 from tests.integration.service import Service, until
-from workers import word_index
 from workers.deadline import Cut, Deadline
 from workers.engines.breaker import FAILURES
 from workers.engines.opensearch.index import WordIndex
@@ -38,7 +37,7 @@ from workers.lexicon import Progress
 from workers.model import Filters, Node
 from workers.store.database import Database
 from workers.store.word_backlog import count_listed
-from workers.word_index import BATCH, stop_following
+from workers.word_index import BATCH, Follower, stop_following
 
 SECRET = "hunter2-of-the-service"
 TOKEN = "token-of-whoever-asks"
@@ -464,9 +463,9 @@ def test_of_a_write_that_is_taken_in_part_the_rest_waits(
 
 
 def test_a_node_that_is_refused_keeps_no_other_from_the_index(
-    memory: Memory, words: OpenSearchWords, between: SearchStub, monkeypatch: pytest.MonkeyPatch
+    memory: Memory, words: OpenSearchWords, between: SearchStub
 ) -> None:
-    monkeypatch.setattr(word_index, "BATCH", 2)
+    words.follower = Follower(memory.database, words.index, batch=2)
     nodes = numbered(5)
     memory.store(*nodes)
     between.instead = refusing(400, *nodes[:3])
@@ -544,9 +543,9 @@ def waits_for_lock(database: Database) -> bool:
 
 
 def test_a_rebuild_answers_by_the_present_index_until_the_new_one_is_complete(
-    memory: Memory, words: OpenSearchWords, between: SearchStub, monkeypatch: pytest.MonkeyPatch
+    memory: Memory, words: OpenSearchWords, between: SearchStub
 ) -> None:
-    monkeypatch.setattr(word_index, "BATCH", 20)
+    words.follower = Follower(memory.database, words.index, batch=20)
     nodes, late = numbered(100), node_of("tunnel late")
     memory.store(*nodes)
     words.catch_up()
